@@ -1,0 +1,1 @@
+"""Gaussian processes for tables of any size."""
