@@ -1,1 +1,40 @@
-"""Gaussian processes for tables of any size."""
+"""Gaussian processes for tables of any size: scikit-learn estimators and a command line over a small JAX core."""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+__version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from .estimators import GPRegressor as GPRegressor
+    from .kernels import RBF as RBF
+    from .kernels import Constant as Constant
+    from .kernels import Linear as Linear
+    from .kernels import Matern12 as Matern12
+    from .kernels import Matern32 as Matern32
+    from .kernels import Matern52 as Matern52
+    from .kernels import Periodic as Periodic
+    from .kernels import RationalQuadratic as RationalQuadratic
+    from .kernels import White as White
+    from .minimisers import FitError as FitError
+    from .persistence import ModelFileError as ModelFileError
+
+# Names are imported when they are first used: scikit-learn, pandas and matplotlib take seconds that few uses need all of.
+_HOME = {
+    "estimators": ["GPRegressor"],
+    "kernels": ["RBF", "Constant", "Linear", "Matern12", "Matern32", "Matern52", "Periodic", "RationalQuadratic", "White"],
+    "minimisers": ["FitError"],
+    "persistence": ["ModelFileError"],
+}
+_MODULE = {name: module for module, names in _HOME.items() for name in names}
+__all__ = sorted(_MODULE)
+
+
+def __getattr__(name: str):
+    if name not in _MODULE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f".{_MODULE[name]}", __name__), name)
+
+
+def __dir__() -> list[str]:
+    return [*globals(), *__all__]

@@ -1,0 +1,147 @@
+"""What is maximised: functions of (model, data), each with the posterior that attains it.
+
+    marginal      log p(y), the exact evidence                      N³
+    collapsed     the best q(u) integrated out                      N M²   full data, in chunks of rows
+    elbo          any q(u), any likelihood                          B M²   minibatches
+    upper         an upper bound on log p(y)                        N M²   how much could more pseudo-points gain?
+Always  VFE ≤ tight ≤ log p(y) ≤ upper.  A row's weight multiplies its log likelihood.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array, Float
+
+from .data import Dataset, chunked
+from .linalg import Scalar, factorise, gram
+from .posteriors import Model, Predictor, features, prior_factor
+
+__all__ = ["Collapsed", "collapsed", "elbo", "energy", "expected_log_likelihood", "marginal", "upper"]
+
+
+def marginal(model: Model, data: Dataset) -> tuple[Scalar, Predictor]:
+    """log p(y) = log N(y; 0, K + Σ) of a Gaussian likelihood, Σ = diag((σ² + noiseᵢ)/wᵢ)  (Izmailov (4)).
+
+    Weights must be positive. With weights, p(y) is that of the data with row i seen wᵢ times.
+    """
+    noise = model.likelihood.at(data.noise).variance
+    K = model.kernel(data.X, data.X) + jnp.diag(noise / data.weight)
+    factor = factorise(K)
+    # Seen w times instead of once with variance σ²/w:  Σ [(w − 1) log 2πσ² + log w] more in −2 log p.
+    constants = jnp.sum(data.weight * jnp.log(2 * jnp.pi * noise) - jnp.log(noise / data.weight))
+    value = -0.5 * (factor.quadratic(data.y) + constants) - factor.half_logdet()
+    none = jnp.zeros((0, len(data)), data.X.dtype)
+    alpha = factor.solve(data.y)
+    return value, Predictor(model.kernel, data.X, alpha, data.X, factor.inverse, none, factor.jitter)
+
+
+class Statistics(NamedTuple):
+    """Sums over rows, with precision λᵢ = wᵢ/(σ² + noiseᵢ): all that the collapsed bound needs of the data."""
+
+    H: Float[Array, "M M"]  # Σ λ a aᵀ
+    b: Float[Array, " M"]  # Σ λ y a
+    yy: Scalar  # Σ λ y²
+    log_noise: Scalar  # Σ w log 2π(σ² + noise)
+    trace: Scalar  # Σ λ d
+    log_trace: Scalar  # Σ log(1 + λ d)
+    residual: Scalar  # Σ d over rows with w > 0
+
+
+class Collapsed(NamedTuple):
+    """Both collapsed bounds at the same parameters, and the posterior that attains them."""
+
+    tight: Scalar
+    vfe: Scalar
+    predictor: Predictor
+
+
+def collapsed(model: Model, data: Dataset, chunk: int | None = None) -> Collapsed:
+    """log N(y; 0, Q + Σ) minus ½ Σ λᵢdᵢ (VFE: Titsias 2009, Kobe 2.17) or ½ Σ log(1 + λᵢdᵢ) (tight: Titsias 2025).
+
+    Q = AᵀA with A = L⁻¹K_uf, dᵢ = kᵢᵢ − ‖aᵢ‖². With B = I + AΛAᵀ and b = AΛy,
+        log N(y; 0, Q + Σ) = −½ [Σ log 2π/λᵢ + log |B| + yᵀΛy − bᵀB⁻¹b],
+    and q(v) = N(B⁻¹b, B⁻¹) is optimal for both. Rows are summed in chunks: memory is O(chunk · M), N is free.
+    """
+    Z = jnp.asarray(model.posterior.Z)
+    Kuu = prior_factor(model.kernel, Z, model.posterior.jitter)
+    s = _statistics(model, Kuu, Z, data, jnp.zeros((), Z.dtype), chunk)
+    B = factorise(jnp.eye(Z.shape[0], dtype=Z.dtype) + s.H)
+    fit = -0.5 * (s.log_noise + s.yy - B.quadratic(s.b)) - B.half_logdet()
+    alpha = Kuu.inverse.T @ B.solve(s.b)
+    predictor = Predictor(model.kernel, Z, alpha, Z, Kuu.inverse, B.inverse @ Kuu.inverse, Kuu.jitter)
+    return Collapsed(fit - 0.5 * s.log_trace, fit - 0.5 * s.trace, predictor)
+
+
+def upper(model: Model, data: Dataset, chunk: int | None = None) -> Scalar:
+    """U = −½ [Σ log 2π/λᵢ + log |B| + yᵀ(Q + Σ + tI)⁻¹y] ≥ log p(y), t = Σ dᵢ  (Titsias 2014; methods a.6)."""
+    Z = jnp.asarray(model.posterior.Z)
+    Kuu = prior_factor(model.kernel, Z, model.posterior.jitter)
+    eye = jnp.eye(Z.shape[0], dtype=Z.dtype)
+    s = _statistics(model, Kuu, Z, data, jnp.zeros((), Z.dtype), chunk)
+    r = _statistics(model, Kuu, Z, data, s.residual, chunk)
+    quadratic = r.yy - factorise(eye + r.H).quadratic(r.b)
+    return -0.5 * (s.log_noise + quadratic) - factorise(eye + s.H).half_logdet()
+
+
+def _statistics(model, Kuu, Z, data, extra, chunk) -> Statistics:
+    """`Statistics` of all rows, with `extra` noise variance on every row."""
+
+    def of(rows: Dataset) -> Statistics:
+        A, d = features(model.kernel, Kuu, Z, rows.X)
+        noise = model.likelihood.at(rows.noise).variance
+        precision = rows.weight / (noise + rows.weight * extra)
+        return Statistics(
+            H=gram(A, precision),
+            b=A @ (precision * rows.y),
+            yy=jnp.sum(precision * rows.y**2),
+            log_noise=jnp.sum(rows.weight * jnp.log(2 * jnp.pi * noise)),
+            trace=jnp.sum(precision * d),
+            log_trace=jnp.sum(jnp.log1p(precision * d)),
+            residual=jnp.sum(jnp.where(rows.weight > 0, d, 0)),
+        )
+
+    size = chunk or max(1024, 2**22 // Z.shape[0])
+    if len(data) <= size:
+        return of(data)
+    stack = chunked(data, size)
+    # A chunk's features are computed again for the gradient instead of being kept: that is what bounds the memory.
+    remembered = jax.checkpoint(of)
+    first = remembered(jax.tree.map(lambda x: x[0], stack))
+    total, _ = lax.scan(
+        lambda sums, rows: (jax.tree.map(jnp.add, sums, remembered(rows)), None),
+        first,
+        jax.tree.map(lambda x: x[1:], stack),
+    )
+    return total
+
+
+def expected_log_likelihood(model: Model, batch: Dataset, num_data: int, tight: bool = True):
+    """(N/B) Σ_batch E_q[log p(yᵢ | fᵢ)], and the projection it used.
+
+    Tight: q(f | u) may shrink the residual variance dᵢ by vᵢ at a cost of ½(vᵢ − 1 − log vᵢ); at the best vᵢ a Gaussian
+    likelihood pays ½ log(1 + λᵢdᵢ) instead of ½ λᵢdᵢ (methods a.2). vᵢ = 1 is the standard bound (Kobe 2.25).
+    """
+    projection = model.posterior.project(model.kernel)
+    mean, explained, d = projection.marginals(batch.X)
+    likelihood = model.likelihood.at(batch.noise)
+    v = likelihood.shrinkage(d, batch.weight) if tight else jnp.ones_like(d)
+    rows = batch.weight * likelihood.expectation(mean, explained + v * d, batch.y) - 0.5 * (v - 1 - jnp.log(v))
+    return (num_data / len(batch)) * jnp.sum(rows), projection
+
+
+def energy(model: Model, batch: Dataset, num_data: int, tight: bool = True) -> Scalar:
+    """E_q[log p(y | f)] + E_q[log p(u)]: the bound without the entropy of q.
+
+    It never factorises S. The entropy's natural gradient is −θ, known without differentiation, so this is all that a
+    natural step differentiates.
+    """
+    expected, projection = expected_log_likelihood(model, batch, num_data, tight)
+    return expected + projection.log_prior
+
+
+def elbo(model: Model, batch: Dataset, num_data: int, tight: bool = True) -> tuple[Scalar, Predictor]:
+    """E_q[log p(y | f)] − KL[q(u) ‖ p(u)], unbiased from a batch of `num_data` rows  (Kobe 2.25, with its erratum)."""
+    expected, projection = expected_log_likelihood(model, batch, num_data, tight)
+    return expected + projection.log_prior + model.posterior.q.entropy(), projection.predictor()

@@ -1,0 +1,146 @@
+"""Where pseudo-points start.
+
+k-means ignores the kernel, greedy conditional variance chases outliers when M is small, random points waste some; pivoted
+Cholesky with random pivots followed by a few Lloyd steps is best or close to it everywhere (methods e). `auto` tries
+three of them on a sample of rows and keeps the one with the highest bound.
+"""
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jaxtyping import Array, Float
+
+from .bounds import collapsed
+from .data import Dataset, take
+from .kernels import AbstractKernel
+from .posteriors import InducingPoints, Model
+
+__all__ = ["METHODS", "auto", "greedy_variance", "kmeans", "random", "rpcholesky"]
+
+Points = Float[np.ndarray, "M D"]
+Rows = Float[np.ndarray, "N D"]
+
+
+def distinct(X: np.ndarray) -> np.ndarray:
+    """The distinct rows of X: two pseudo-points in one place are one point and a singular matrix."""
+    return np.unique(X, axis=0)
+
+
+def random(X: Rows, M: int, seed: int) -> Points:
+    """M distinct rows of X at random, [min(M, distinct rows), D]."""
+    X = distinct(X)
+    return X[np.random.default_rng(seed).permutation(len(X))[:M]]
+
+
+def kmeans(X: Rows, M: int, seed: int, weight: np.ndarray | None = None) -> Points:
+    """Centres of M clusters by scikit-learn's k-means (k-means++ start, one run)."""
+    return _lloyd(X, "k-means++", M, 300, seed, weight)
+
+
+def _lloyd(X, init, M, steps, seed, weight=None):
+    from sklearn.cluster import KMeans  # here, for its import takes longer than all of ours
+
+    if len(distinct(X)) <= M:
+        return distinct(X)
+    return KMeans(M, init=init, n_init=1, max_iter=steps, random_state=seed).fit(X, sample_weight=weight).cluster_centers_
+
+
+def greedy_variance(kernel: AbstractKernel, X: Rows, M: int) -> Points:
+    """Rows of greatest conditional variance, one after another: max-pivoted Cholesky (Burt et al. 2020)."""
+    return X[_pivots(kernel, X, M, None)]
+
+
+def rpcholesky(kernel: AbstractKernel, X: Rows, M: int, seed: int, lloyd_steps: int = 5) -> Points:
+    """Rows drawn in proportion to their conditional variance (Chen et al. 2022), then `lloyd_steps` steps of k-means."""
+    Z = X[_pivots(kernel, X, M, seed)]
+    if lloyd_steps == 0 or len(Z) < M:
+        return Z
+    import warnings
+
+    from sklearn.exceptions import ConvergenceWarning
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # a few steps are meant to stop early
+        return _lloyd(X, Z, M, lloyd_steps, seed)
+
+
+def _pivots(kernel, X, M, seed):
+    key = jax.random.key(0 if seed is None else seed)
+    rows, variances, scale = _pivoted_cholesky(kernel, jnp.asarray(X), min(M, len(X)), seed is not None, key)
+    # A pivot that the others explain adds a duplicate: stop where 1e-9 of the variance is left (methods f.6).
+    good = np.asarray(variances) > 1e-9 * float(scale)
+    return np.asarray(rows)[: max(1, int(np.argmin(good)) if not good.all() else len(good))]
+
+
+@partial(jax.jit, static_argnums=(2, 3))
+def _pivoted_cholesky(kernel, X: Float[Array, "N D"], M: int, draw: bool, key):
+    """K ≈ FᵀF by rows i₁, i₂, …: F_j = (K_i − F_:iᵀF)/√d_i, d ← d − F_j². Time N M², memory N M."""
+    d0 = kernel.diag(X)
+
+    def step(j, carry):
+        F, d, rows, variances = carry
+        weighted = jax.random.categorical(jax.random.fold_in(key, j), jnp.log(d))
+        i = weighted if draw else jnp.argmax(d)
+        f = (kernel(lax.dynamic_slice_in_dim(X, i, 1), X)[0] - F[:, i] @ F) / jnp.sqrt(jnp.maximum(d[i], 1e-30))
+        f = jnp.where(d[i] > 0, f, 0)
+        left = jnp.maximum(d - f**2, 0).at[i].set(0)
+        return F.at[j].set(f), left, rows.at[j].set(i), variances.at[j].set(d[i])
+
+    empty = (jnp.zeros((M, X.shape[0]), X.dtype), d0, jnp.zeros(M, int), jnp.zeros(M, X.dtype))
+    _, _, rows, variances = lax.fori_loop(0, M, step, empty)
+    return rows, variances, jnp.mean(d0)
+
+
+def sample(data: Dataset, size: int, seed: int) -> Dataset:
+    """At most `size` rows of `data`, at random and in their order."""
+    if len(data) <= size:
+        return data
+    return take(data, np.sort(np.random.default_rng(seed).choice(len(data), size, replace=False)))
+
+
+@jax.jit
+def _bound(model, data):
+    return collapsed(model, data).tight
+
+
+def auto(model: Model, data: Dataset, M: int, seed: int) -> tuple[Points, str]:
+    """Of k-means, RPCholesky + Lloyd and greedy variance the points with the highest tight bound, and their name."""
+    X = np.asarray(data.X)
+    candidates = {
+        "rpcholesky": rpcholesky(model.kernel, X, M, seed),
+        "kmeans": kmeans(X, M, seed),
+        "greedy": greedy_variance(model.kernel, X, M),
+    }
+    dtype = X.dtype
+    bound = lambda Z: float(_bound(Model(model.kernel, model.likelihood, InducingPoints(jnp.asarray(Z, dtype))), data))
+    values = {name: bound(Z) for name, Z in candidates.items()}
+    best = max(values, key=lambda name: values[name] if np.isfinite(values[name]) else -np.inf)
+    return candidates[best], best
+
+
+METHODS = ("auto", "kmeans", "rpcholesky", "greedy", "random")
+
+
+def place(method: str | np.ndarray, model: Model, data: Dataset, M: int, seed: int) -> tuple[Points, str]:
+    """M pseudo-points by the named method, from at most max(10⁴, 20 M) rows; fewer where rows repeat. Also the name.
+
+    `method` may be the points themselves.
+    """
+    if not isinstance(method, str):
+        return distinct(np.asarray(method)), "given points"
+    rows = sample(data, max(10_000, 20 * M), seed)
+    X = np.asarray(rows.X)
+    if method == "auto":
+        return auto(model, rows, M, seed)
+    if method == "kmeans":
+        return kmeans(X, M, seed, np.asarray(rows.weight)), method
+    if method == "rpcholesky":
+        return rpcholesky(model.kernel, X, M, seed), method
+    if method == "greedy":
+        return greedy_variance(model.kernel, X, M), method
+    if method == "random":
+        return random(X, M, seed), method
+    raise ValueError(f"inducing start {method!r} is unknown: use one of {', '.join(METHODS)}")

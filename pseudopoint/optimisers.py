@@ -1,0 +1,192 @@
+"""Steppers for minibatches, and their step sizes. A stepper is (model, state, batch) ↦ (model, state, info).
+
+A step that would leave the positive definite cone, or the finite numbers, is undone; the next ones are half as long and
+grow back. So no fit ends in NaN.
+"""
+
+from abc import abstractmethod
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Bool, Float, Int
+
+from .bounds import elbo, energy
+from .data import Dataset
+from .gaussians import MeanCovariance, MeanPrecision
+from .linalg import Scalar, inverse_of_chol
+from .params import free
+from .posteriors import Model
+
+__all__ = ["AbstractStepper", "Info", "NaturalGradient", "Optax", "averaging", "constant", "log_linear"]
+
+Schedule = Callable[[Int[Array, ""]], Any]
+
+
+def constant(gamma: float) -> Schedule:
+    """γ_t = γ."""
+    return lambda t: gamma
+
+
+def log_linear(first: float, last: float, steps: int) -> Schedule:
+    """log γ_t rises linearly from log `first` to log `last` over `steps` steps, then stays (Salimbeni et al. 2018, 5.2)."""
+    return lambda t: first * (last / first) ** jnp.minimum(t / steps, 1.0)
+
+
+def averaging(num_data: int, batch_size: int, speed: float = 1.0) -> Schedule:
+    """γ_t = max(1/(t + 1), speed · B/N): at first the mean of all batches seen, then of about N/speed rows (methods d.4).
+
+    A first step of 1 is safe for log-concave likelihoods, and makes the first epoch exact for a Gaussian one.
+    """
+    return lambda t: jnp.minimum(1.0, jnp.maximum(1 / (t + 1.0), speed * batch_size / num_data))
+
+
+class Info(NamedTuple):
+    """What a person wants to know of a step. `bound` is the batch's estimate before the step."""
+
+    bound: Scalar
+    gradient_norm: Scalar
+    step_size: Scalar
+    undone: Int[Array, ""]
+
+
+class Guard(NamedTuple):
+    """The step counter and the safety: all steps are multiplied by `scale` ≤ 1."""
+
+    count: Int[Array, ""]
+    scale: Scalar
+    undone: Int[Array, ""]
+
+    def keep(self, good: Bool[Array, ""], new: Any, old: Any) -> tuple[Any, "Guard"]:
+        """`new` if it is good, growing back to full steps; else `old`, and half the step from now on."""
+        scale = jnp.where(good, jnp.minimum(1.0, 1.1 * self.scale), 0.5 * self.scale).astype(self.scale.dtype)
+        kept = jax.tree.map(lambda a, b: jnp.where(good, a, b), new, old)
+        return kept, Guard(self.count + 1, scale, self.undone + jnp.where(good, 0, 1))
+
+
+def _guard(dtype) -> Guard:
+    return Guard(jnp.zeros((), int), jnp.ones((), dtype), jnp.zeros((), int))
+
+
+class AbstractStepper(eqx.Module):
+    """One way to improve a model from one batch."""
+
+    @abstractmethod
+    def init(self, model: Model) -> Any:
+        """The state before the first step."""
+
+    @abstractmethod
+    def step(self, model: Model, state: Any, batch: Dataset, num_data: int) -> tuple[Model, Any, Info]:
+        """One step on one batch out of `num_data` rows."""
+
+
+class NaturalState(NamedTuple):
+    """S = P⁻¹ and ½ log |S| of the model's q, the state of the optimiser of the rest, and the guard."""
+
+    cov: Float[Array, "M M"]
+    half_logdet: Scalar
+    rest: Any
+    guard: Guard
+
+
+class NaturalGradient(AbstractStepper):
+    """A natural gradient step of size γ_t on q, and an optax step on all other numbers, from one pass over the batch.
+
+    With E the `energy` (the bound without q's entropy), differentiated in m and S as plain arrays (methods d.1):
+        P ← (1 − γ)P − 2γ ∂E/∂S,        m ← m + γ P⁻¹ ∂E/∂m.
+    For a log-concave likelihood −2 ∂E/∂S is at least the prior's precision, so P stays positive definite for every
+    γ ∈ (0, 1]; for a Gaussian one, a full-batch step of size 1 lands on the optimum. Two Cholesky factors a step, K_uu and P.
+    """
+
+    gamma: Schedule = eqx.field(static=True)
+    rest: optax.GradientTransformation | None = eqx.field(static=True, default=None)
+    frozen: tuple[Callable, ...] = eqx.field(static=True, default=())
+    tight: bool = eqx.field(static=True, default=True)
+
+    def init(self, model: Model) -> NaturalState:
+        """The model's q must be in `MeanPrecision` coordinates."""
+        q = model.posterior.q
+        _, cov, half_logdet = _invert(jnp.asarray(q.precision))
+        rest = () if self.rest is None else self.rest.init(self._hyper(model).vector)
+        return NaturalState(cov, half_logdet, rest, _guard(cov.dtype))
+
+    def _hyper(self, model):
+        return free(model, lambda m: m.posterior.q, *self.frozen)
+
+    def step(
+        self, model: Model, state: NaturalState, batch: Dataset, num_data: int
+    ) -> tuple[Model, NaturalState, Info]:
+        """One pass: energy, its derivatives in (θ, m, S), both updates."""
+        q, hyper, guard = model.posterior.q, self._hyper(model), state.guard
+
+        def objective(vector, mean, cov):
+            return energy(_with_q(hyper.rebuild(vector), MeanCovariance(mean, cov)), batch, num_data, self.tight)
+
+        arguments = (hyper.vector, q.mean, state.cov)
+        if self.rest is None:
+            value, (dm, dS) = jax.value_and_grad(objective, (1, 2))(*arguments)
+            vector, rest, norm = hyper.vector, state.rest, jnp.linalg.norm(dm)
+        else:
+            value, (dv, dm, dS) = jax.value_and_grad(objective, (0, 1, 2))(*arguments)
+            updates, rest = self.rest.update(-dv, state.rest, hyper.vector)
+            vector, norm = hyper.vector + guard.scale * updates, jnp.linalg.norm(dv)
+        gamma = guard.scale * self.gamma(guard.count)
+        precision = (1 - gamma) * q.precision - gamma * (dS + dS.T)
+        L, cov, half_logdet = _invert(precision)
+        new = (vector, MeanPrecision(q.mean + gamma * (cov @ dm), precision), cov, half_logdet, rest)
+        old = (hyper.vector, q, state.cov, state.half_logdet, state.rest)
+        good = jnp.isfinite(value) & jnp.isfinite(L[-1, -1]) & _finite(new[0]) & _finite(new[1].mean)
+        (vector, q, cov, half_logdet, rest), guard = guard.keep(good, new, old)
+        entropy = 0.5 * q.mean.shape[0] * (1 + jnp.log(2 * jnp.pi)) + state.half_logdet
+        info = Info(value + entropy, norm, jnp.asarray(gamma), guard.undone)
+        return _with_q(hyper.rebuild(vector), q), NaturalState(cov, half_logdet, rest, guard), info
+
+
+class OptaxState(NamedTuple):
+    """The state of the optax optimiser, and the guard."""
+
+    rest: Any
+    guard: Guard
+
+
+class Optax(AbstractStepper):
+    """Ordinary gradients for everything, q included: give q in coordinates such as `MeanChol`."""
+
+    optimiser: optax.GradientTransformation = eqx.field(static=True)
+    frozen: tuple[Callable, ...] = eqx.field(static=True, default=())
+    tight: bool = eqx.field(static=True, default=True)
+
+    def init(self, model: Model) -> OptaxState:
+        """The state before the first step."""
+        vector = free(model, *self.frozen).vector
+        return OptaxState(self.optimiser.init(vector), _guard(vector.dtype))
+
+    def step(self, model: Model, state: OptaxState, batch: Dataset, num_data: int) -> tuple[Model, OptaxState, Info]:
+        """One step up the batch's estimate of the bound."""
+        every = free(model, *self.frozen)
+        objective = lambda vector: elbo(every.rebuild(vector), batch, num_data, self.tight)[0]
+        value, gradient = jax.value_and_grad(objective)(every.vector)
+        updates, rest = self.optimiser.update(-gradient, state.rest, every.vector)
+        new = (every.vector + state.guard.scale * updates, rest)
+        good = jnp.isfinite(value) & _finite(new[0])
+        (vector, rest), guard = state.guard.keep(good, new, (every.vector, state.rest))
+        info = Info(value, jnp.linalg.norm(gradient), state.guard.scale, guard.undone)
+        return every.rebuild(vector), OptaxState(rest, guard), info
+
+
+def _with_q(model, q):
+    return eqx.tree_at(lambda m: m.posterior.q, model, q)
+
+
+def _invert(precision):
+    """chol(P), P⁻¹ and ½ log |P⁻¹|."""
+    L = jnp.linalg.cholesky(precision, symmetrize_input=False)
+    inverse = inverse_of_chol(L)
+    return L, inverse.T @ inverse, -jnp.sum(jnp.log(jnp.diagonal(L)))
+
+
+def _finite(x):
+    return jnp.isfinite(x).all()

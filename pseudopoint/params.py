@@ -1,0 +1,140 @@
+"""Human values in the models, unconstrained numbers in the optimiser, and one walk between the two.
+
+A model's fields hold what a person reads: a lengthscale is a length, a variance a variance. How a field is constrained is
+metadata of the field (`positive()`, `bounded()`, `real()`); only `Free` below reads it. Optimisers see one flat vector.
+"""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+__all__ = ["Free", "Number", "bounded", "cast", "free", "positive", "real"]
+
+Number = Array | np.ndarray
+T = TypeVar("T")
+
+
+class Identity(eqx.Module):
+    """x = ξ."""
+
+    def constrain(self, xi):
+        """ξ ↦ x."""
+        return xi
+
+    def unconstrain(self, x):
+        """x ↦ ξ."""
+        return x
+
+
+class Exp(eqx.Module):
+    """x = lower + exp(ξ), so that a step in ξ is a relative change: scales of 1e-6 and 1e6 move alike."""
+
+    lower: float = eqx.field(static=True)
+
+    def constrain(self, xi):
+        """ξ ↦ x. |ξ| is cut at 40: beyond e⁴⁰ a scale means infinity, and ∞ would turn gradients into NaN."""
+        return self.lower + jnp.exp(jnp.clip(xi, -40, 40))
+
+    def unconstrain(self, x):
+        """x ↦ ξ. A value at or below `lower` starts a hair above it."""
+        return jnp.log(jnp.maximum(x - self.lower, 1e-3 * self.lower + 1e-12))
+
+
+class Sigmoid(eqx.Module):
+    """x = lower + (upper − lower) σ(ξ)."""
+
+    lower: float = eqx.field(static=True)
+    upper: float = eqx.field(static=True)
+
+    def constrain(self, xi):
+        """ξ ↦ x."""
+        return self.lower + (self.upper - self.lower) * jax.nn.sigmoid(xi)
+
+    def unconstrain(self, x):
+        """x ↦ ξ."""
+        share = jnp.clip((x - self.lower) / (self.upper - self.lower), 1e-6, 1 - 1e-6)
+        return jnp.log(share) - jnp.log1p(-share)
+
+
+def _array(value: Any) -> Any:
+    # Python numbers stay float64 NumPy arrays: a JAX array made outside a float64 scope would lose digits for good.
+    return value if isinstance(value, jax.Array | np.ndarray) or not np.isscalar(value) else np.asarray(value, float)
+
+
+def _positive_array(value: Any) -> Any:
+    value = np.asarray(value, float) if isinstance(value, list | tuple) else _array(value)
+    if isinstance(value, np.ndarray) and not (np.isfinite(value).all() and (value > 0).all()):
+        raise ValueError(f"must be positive and finite, got {value}")
+    return value
+
+
+def positive(lower: float = 0.0, **keywords) -> Any:
+    """A field of positive numbers; the optimiser keeps them above `lower`. Raises ValueError on numbers ≤ 0."""
+    return eqx.field(converter=_positive_array, metadata={"bijector": Exp(lower)}, **keywords)
+
+
+def bounded(lower: float, upper: float, **keywords) -> Any:
+    """A field of numbers strictly between `lower` and `upper`."""
+    return eqx.field(converter=_array, metadata={"bijector": Sigmoid(lower, upper)}, **keywords)
+
+
+def real(**keywords) -> Any:
+    """A field of unconstrained numbers."""
+    return eqx.field(converter=_array, metadata={"bijector": Identity()}, **keywords)
+
+
+def cast(tree: T, dtype: Any) -> T:
+    """Every floating array of the tree as a JAX array of that dtype (inside the caller's float64 scope)."""
+    floating = lambda x: eqx.is_array_like(x) and jnp.issubdtype(jnp.result_type(x), jnp.floating)
+    return jax.tree.map(lambda x: jnp.asarray(x, dtype) if floating(x) else x, tree)
+
+
+def _bijectors(node: Any, inherited: Any = Identity()) -> list:
+    """One bijector for every leaf of the tree, in the order of `jax.tree.leaves`."""
+    if isinstance(node, eqx.Module):
+        fields = [f for f in dataclasses.fields(node) if not f.metadata.get("static", False)]
+        return sum((_bijectors(getattr(node, f.name), f.metadata.get("bijector", Identity())) for f in fields), [])
+    if isinstance(node, tuple | list):
+        return sum((_bijectors(child, inherited) for child in node), [])
+    return [inherited] * len(jax.tree.leaves(node))
+
+
+class Free(eqx.Module, Generic[T]):
+    """The free numbers of a model as one unconstrained vector, with all that is needed for the way back."""
+
+    vector: Float[Array, " P"]
+    model: T
+    where: tuple[int, ...] = eqx.field(static=True)
+    bijectors: tuple = eqx.field(static=True)
+
+    def rebuild(self, vector: Float[Array, " P"]) -> T:
+        """The model whose free numbers are `vector`."""
+        leaves, structure = jax.tree.flatten(self.model)
+        start = 0
+        for i, bijector in zip(self.where, self.bijectors, strict=True):
+            size, shape = int(np.size(leaves[i])), np.shape(leaves[i])
+            leaves[i] = bijector.constrain(vector[start : start + size].reshape(shape))
+            start += size
+        return jax.tree.unflatten(structure, leaves)
+
+
+def free(model: T, *frozen: Callable[[T], Any]) -> Free[T]:
+    """All floating numbers of `model` except those selected by `frozen`, e.g. `lambda m: m.posterior.Z`.
+
+    The model's leaves must be JAX arrays of one dtype (see `cast`).
+    """
+    held = {id(leaf) for select in frozen for leaf in jax.tree.leaves(select(model))}
+    leaves = jax.tree.leaves(model)
+    trainable = lambda x: eqx.is_inexact_array(x) and id(x) not in held
+    where = tuple(i for i, x in enumerate(leaves) if trainable(x))
+    bijectors = _bijectors(model)
+    chosen = tuple(bijectors[i] for i in where)
+    parts = [jnp.ravel(b.unconstrain(leaves[i])) for i, b in zip(where, chosen, strict=True)]
+    vector = jnp.concatenate(parts) if parts else jnp.zeros(0)
+    return Free(vector, model, where, chosen)

@@ -1,0 +1,54 @@
+"""What tables have to say: the one error, the oddities that become notes, and how lists read in a sentence."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+__all__ = ["Oddity", "TableError", "describe", "listed", "quoted_examples", "row_count"]
+
+
+class TableError(ValueError):
+    """A table that cannot be read, encoded or written. The message says what, where and what to do."""
+
+
+@dataclass(frozen=True)
+class Oddity:
+    """Something in one column that does not stop a prediction but should be told: in how many rows, with examples."""
+
+    column: str
+    finding: str
+    consequence: str
+    rows: int
+    examples: tuple[str, ...] = ()
+
+
+def describe(oddities: Iterable[Oddity]) -> list[str]:
+    """One sentence for each kind of oddity in each column; the rows of several chunks are added up."""
+    groups: dict[tuple[str, str, str], list[Oddity]] = {}
+    for oddity in oddities:
+        groups.setdefault((oddity.column, oddity.finding, oddity.consequence), []).append(oddity)
+    return [
+        f"column {column!r}: {finding} in {row_count(sum(oddity.rows for oddity in group))}"
+        f"{quoted_examples(example for oddity in group for example in oddity.examples)}; {consequence}"
+        for (column, finding, consequence), group in groups.items()
+    ]
+
+
+def row_count(rows: int) -> str:
+    """`1 row`, `2 rows`, `274,361 rows`."""
+    return f"{rows:,} row{'' if rows == 1 else 's'}"
+
+
+def quoted_examples(texts: Iterable[str], most: int = 3) -> str:
+    """The first distinct texts in brackets, cut to a readable length, such as ` ('Oslo', 'Bergen', …)`; `` if none."""
+    distinct = list(dict.fromkeys(texts))
+    if not distinct:
+        return ""
+    shown = [repr(text if len(text) <= 40 else f"{text[:40]}…") for text in distinct[:most]]
+    return f" ({', '.join(shown + ['…'] * (len(distinct) > most))})"
+
+
+def listed(names: Iterable[object], most: int = 30) -> str:
+    """The names in quotes, the rest of a long list only counted."""
+    names = list(names)
+    rest = [f"and {len(names) - most} more"] if len(names) > most else []
+    return ", ".join([repr(str(name)) for name in names[:most]] + rest)

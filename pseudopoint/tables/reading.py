@@ -1,0 +1,159 @@
+"""From a file to DataFrames, whole or in chunks; every way in which a file can be bad becomes a `TableError`."""
+
+import csv
+import gzip
+import io
+import re
+import zlib
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from os import PathLike
+from pathlib import Path
+from typing import Any, cast
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pandas.io.parsers import TextFileReader
+
+from pseudopoint.tables.encoder import TableEncoder
+from pseudopoint.tables.messages import TableError, listed
+
+__all__ = ["read_chunks", "read_table", "table_suffix"]
+
+SUFFIXES = (".csv", ".csv.gz", ".parquet")
+LOOK_AHEAD = 1 << 20  # characters of a CSV file in which its header and first row are looked for
+
+
+def read_table(path: str | PathLike[str], text: Collection[str] = ()) -> pd.DataFrame:
+    """The whole table at `path` (.csv, .csv.gz or .parquet) with rows numbered 0, 1, … by its index.
+
+    Column types are inferred, except that the columns named in `text` stay text in CSV, so that "01234" keeps its zero.
+    Pass `encoder.text_columns` when the table will meet an encoder learned on another one. A CSV may be separated by
+    commas, or by semicolons or tabs if its header has no comma. Raises `TableError` if there is no table with at least
+    one row of data to read.
+    """
+    path = Path(path)
+    with _named_errors(path):
+        if table_suffix(path) == ".parquet":
+            with _open_parquet(path) as file:
+                frame = file.read().to_pandas(ignore_metadata=True)
+        else:
+            frame = pd.read_csv(path, **_csv_options(path, text))
+    if frame.empty:
+        raise _no_rows(path)
+    return frame
+
+
+def read_chunks(path: str | PathLike[str], rows: int, encoder: TableEncoder) -> Iterator[pd.DataFrame]:
+    """The table at `path` in order, at most `rows` rows at a time, so that memory does not grow with the table.
+
+    Columns that `encoder` knows as categories or dates are text in every chunk, however the chunk looks by itself. The
+    index goes on counting from chunk to chunk. Raises `TableError` as `read_table` does, when the first chunk is asked
+    for, or at the damage.
+    """
+    path, start = Path(path), 0
+    with _named_errors(path):
+        is_parquet = table_suffix(path) == ".parquet"
+        for frame in _parquet_chunks(path, rows) if is_parquet else _csv_chunks(path, rows, encoder.text_columns):
+            if not frame.empty:
+                yield frame.set_index(pd.RangeIndex(start, start + len(frame)))
+                start += len(frame)
+    if start == 0:
+        raise _no_rows(path)
+
+
+def table_suffix(path: Path) -> str:
+    """`.csv`, `.csv.gz` or `.parquet`; any other name is a `TableError`."""
+    for suffix in SUFFIXES:
+        if path.name.lower().endswith(suffix):
+            return suffix
+    raise TableError(f"{path}: unknown kind of table; use a file whose name ends in .csv, .csv.gz or .parquet")
+
+
+def _parquet_chunks(path: Path, rows: int) -> Iterator[pd.DataFrame]:
+    with _open_parquet(path) as file:
+        for batch in file.iter_batches(batch_size=rows):
+            yield batch.to_pandas(ignore_metadata=True)
+
+
+def _csv_chunks(path: Path, rows: int, text: Collection[str]) -> Iterator[pd.DataFrame]:
+    with cast(TextFileReader, pd.read_csv(path, chunksize=rows, **_csv_options(path, text))) as reader:
+        yield from reader
+
+
+def _open_parquet(path: Path) -> pq.ParquetFile:
+    file = pq.ParquetFile(path)
+    _check_header(path, file.schema_arrow.names)
+    return file
+
+
+def _csv_options(path: Path, text: Collection[str]) -> dict[str, Any]:
+    """Keyword arguments for `pandas.read_csv`, after a look at the beginning of the file."""
+    compressed = table_suffix(path) == ".csv.gz"
+    separator, names = _csv_header(path, compressed)
+    return {
+        "sep": separator,
+        "header": 0,
+        "names": names,
+        "dtype": {name: str for name in names if name in text},
+        "compression": "gzip" if compressed else None,
+        "encoding": "utf-8",
+        "low_memory": False,  # one type a column, not one a block
+    }
+
+
+def _csv_header(path: Path, compressed: bool) -> tuple[str, list[str]]:
+    """The separator and the column names."""
+    with gzip.open(path, "rt", encoding="utf-8-sig") if compressed else open(path, encoding="utf-8-sig") as handle:
+        start = handle.read(LOOK_AHEAD).lstrip("\n")
+    if not start.strip():
+        raise TableError(f"{path}: the file is empty; check that it was written completely")
+    if "\0" in start:
+        raise TableError(f"{path}: binary data, not a text table; save it as UTF-8 CSV or as Parquet")
+    first_line = start.partition("\n")[0]
+    separator = next((mark for mark in ",;\t" if mark in first_line), ",")
+    lines = csv.reader(io.StringIO(start), delimiter=separator)
+    names = [name.strip() or f"Unnamed: {place}" for place, name in enumerate(next(lines))]
+    _check_header(path, names)
+    # pandas would silently take the first cell of rows longer than the header for a row label.
+    if len(row := next(lines, [])) > len(names):
+        raise TableError(f"{path}: row 1 has {len(row)} cells but the header {len(names)}; give every column a name")
+    return separator, names
+
+
+def _check_header(path: Path, names: list[str]) -> None:
+    repeated = sorted({name for name in names if names.count(name) > 1})
+    if repeated:
+        raise TableError(f"{path}: more than one column is called {listed(repeated)}; rename all but one")
+
+
+def _no_rows(path: Path) -> TableError:
+    return TableError(f"{path}: the table has a header but no rows; check that it was written completely")
+
+
+@contextmanager
+def _named_errors(path: Path) -> Iterator[None]:
+    """Turns what pandas, pyarrow, gzip and the operating system raise into one `TableError` that names the file."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise TableError(f"{path}: no such file; check the name and the folder") from None
+    except UnicodeDecodeError:
+        raise TableError(f"{path}: not UTF-8 text; save the table as UTF-8 CSV or as Parquet") from None
+    except (gzip.BadGzipFile, EOFError, zlib.error):
+        raise TableError(f"{path}: not a whole gzip file; compress or download it again") from None
+    except pa.ArrowException as error:
+        reason = str(error).splitlines()[0]
+        raise TableError(f"{path}: not a whole Parquet file ({reason}); write or download it again") from None
+    except (pd.errors.ParserError, csv.Error) as error:
+        raise TableError(f"{path}: {_csv_fault(str(error))}; put cells that hold the separator in quotes") from None
+    except OSError as error:
+        raise TableError(f"{path}: cannot be read ({error.strerror or error}); check the file") from None
+
+
+def _csv_fault(message: str) -> str:
+    fields = re.search(r"Expected (\d+) fields in line (\d+), saw (\d+)", message)
+    if fields:
+        return f"line {fields[2]} has {fields[3]} cells where the header has {fields[1]}"
+    return f"not a readable CSV table ({message.strip().removeprefix('Error tokenizing data. C error: ')})"

@@ -1,0 +1,96 @@
+"""Files written whole or not at all, and DataFrames appended to one chunk by chunk."""
+
+import gzip
+import os
+import secrets
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, nullcontext
+from io import BufferedIOBase
+from os import PathLike
+from pathlib import Path
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from pseudopoint.tables.messages import TableError
+from pseudopoint.tables.reading import table_suffix
+
+__all__ = ["ChunkWriter", "whole_file", "write_chunks"]
+
+
+@contextmanager
+def whole_file(path: str | PathLike[str]) -> Iterator[BufferedIOBase]:
+    """An open binary file that becomes `path` when the `with` block ends, and vanishes if the block raises anything.
+
+    It lies beside `path` under a temporary name, so that the last step is one rename on one file system: a reader finds
+    the old file or the new one, never a part. Raises `TableError` at once if the file cannot be made there.
+    """
+    path = Path(path).resolve()  # a rename over a symbolic link would replace the link
+    if path.is_dir():
+        raise TableError(f"{path}: is a folder; give the name of a file")
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
+    try:
+        handle = open(temporary, "xb")
+    except OSError as error:
+        raise TableError(f"{path}: cannot be written ({error.strerror}); check the folder") from None
+    try:
+        with handle:
+            yield handle
+        os.replace(temporary, path)
+    except BaseException:  # KeyboardInterrupt too
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+class ChunkWriter:
+    """Appends DataFrames of the same columns to an open file. `write_chunks` makes it.
+
+    `columns` are those of the first DataFrame, None before it.
+    """
+
+    def __init__(self, handle: BufferedIOBase, parquet: bool):
+        self._handle = handle
+        self._parquet = parquet
+        self._parquet_writer: pq.ParquetWriter | None = None
+        self.columns: list[str] | None = None
+
+    def append(self, frame: pd.DataFrame) -> None:
+        """Appends the rows of `frame`, without its index. Raises `ValueError` if its columns are not those before."""
+        first, columns = self.columns is None, list(frame.columns)
+        if not first and columns != self.columns:
+            raise ValueError(f"a chunk with columns {columns} cannot follow one with {self.columns}")
+        if self._parquet:
+            self._append_parquet(frame)
+        else:
+            self._handle.write(frame.to_csv(index=False, header=first, lineterminator="\n").encode())
+        self.columns = columns
+
+    def _append_parquet(self, frame: pd.DataFrame) -> None:
+        if self._parquet_writer is None:
+            self._parquet_writer = pq.ParquetWriter(self._handle, pa.Schema.from_pandas(frame, preserve_index=False))
+        # The first chunk fixes the types: a later chunk of whole numbers is still written as floats.
+        schema = self._parquet_writer.schema
+        self._parquet_writer.write_table(pa.Table.from_pandas(frame, schema=schema, preserve_index=False))
+
+    def close(self) -> None:
+        """Writes what Parquet keeps at the end of a file; does not close the file itself."""
+        if self._parquet_writer is not None:
+            self._parquet_writer.close()
+
+
+@contextmanager
+def write_chunks(path: str | PathLike[str]) -> Iterator[ChunkWriter]:
+    """A writer whose `append(frame)` adds rows to the .csv, .csv.gz or .parquet table at `path`.
+
+    The table appears, or replaces the old one, when the `with` block ends; if the block raises, nothing has changed.
+    Raises `TableError` for an unknown suffix, a place that cannot be written, and a table without any chunk.
+    """
+    suffix = table_suffix(Path(path))
+    with whole_file(path) as plain:
+        # No name and no time inside, so that the same rows are the same bytes.
+        compressed = gzip.GzipFile("", "wb", fileobj=plain, mtime=0) if suffix == ".csv.gz" else nullcontext(plain)
+        with compressed as handle, closing(ChunkWriter(handle, suffix == ".parquet")) as writer:
+            yield writer
+            if writer.columns is None:
+                raise TableError(f"{path}: there is nothing to write; append at least one chunk")

@@ -1,0 +1,76 @@
+"""The minibatch loop: draws rows, runs a stepper over them in compiled segments, keeps a history."""
+
+import time
+from functools import partial
+from typing import Any
+
+import equinox as eqx
+import jax
+import numpy as np
+from jax import lax
+
+from .data import Dataset, draw, take
+from .history import Progress, Record
+from .minimisers import FitError
+from .optimisers import AbstractStepper
+from .posteriors import Model
+
+__all__ = ["TrainState", "fit", "start"]
+
+
+class TrainState(eqx.Module):
+    """Exactly what is needed to go on: a fit resumed from it draws the same rows and makes the same steps."""
+
+    model: Model
+    stepper_state: Any
+    seed: int = eqx.field(static=True)
+    step: int = eqx.field(static=True)
+
+
+def start(model: Model, stepper: AbstractStepper, seed: int = 0) -> TrainState:
+    """The state before the first step."""
+    return TrainState(model, stepper.init(model), seed, 0)
+
+
+@partial(jax.jit, static_argnums=4)
+def _segment(stepper, model, state, batches, num_data):
+    def body(carry, batch):
+        model, state, info = stepper.step(*carry, batch, num_data)
+        return (model, state), info
+
+    return lax.scan(body, (model, state), batches)
+
+
+def fit(
+    state: TrainState,
+    stepper: AbstractStepper,
+    data: Dataset,
+    *,
+    steps: int,
+    batch_size: int,
+    segment: int = 50,
+    progress: Progress | None = None,
+) -> tuple[TrainState, tuple[Record, ...]]:
+    """`steps` more steps on minibatches of `data`, and one record a segment (its mean bound).
+
+    Rows stay on the host until their segment is run, so that `data` may be larger than memory allows to copy. Raises
+    FitError when a whole segment had to be undone.
+    """
+    batch_size = min(batch_size, len(data))
+    history: list[Record] = []
+    clock, done, undone = time.perf_counter(), 0, 0
+    while done < steps:
+        count = min(segment, steps - done)
+        batches = take(data, draw(len(data), batch_size, state.seed, state.step, count))
+        (model, inner), info = _segment(stepper, state.model, state.stepper_state, batches, len(data))
+        state = TrainState(model, inner, state.seed, state.step + count)
+        done += count
+        bad, undone = int(info.undone[-1]) - undone, int(info.undone[-1])
+        if bad == count:
+            raise FitError(f"all of {count} steps in a row had to be undone")
+        bound = float(np.nanmean(np.asarray(info.bound)))
+        norm, size = float(info.gradient_norm[-1]), float(info.step_size[-1])
+        history.append(Record(state.step, bound, norm, size, undone, time.perf_counter() - clock))
+        if progress is not None:
+            progress(history[-1])
+    return state, tuple(history)
