@@ -19,10 +19,20 @@ if TYPE_CHECKING:
     from .minimisers import FitError as FitError
     from .persistence import ModelFileError as ModelFileError
 
-# Names are imported when they are first used: scikit-learn, pandas and matplotlib take seconds that few uses need all of.
-_HOME = {
+# Names are imported when they are first used: scikit-learn, pandas and matplotlib take seconds that few uses need all
+# of. _HOME = {
     "estimators": ["GPRegressor"],
-    "kernels": ["RBF", "Constant", "Linear", "Matern12", "Matern32", "Matern52", "Periodic", "RationalQuadratic", "White"],
+    "kernels": [
+        "RBF",
+        "Constant",
+        "Linear",
+        "Matern12",
+        "Matern32",
+        "Matern52",
+        "Periodic",
+        "RationalQuadratic",
+        "White",
+    ],
     "minimisers": ["FitError"],
     "persistence": ["ModelFileError"],
 }

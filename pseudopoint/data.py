@@ -93,7 +93,9 @@ class Standardiser(eqx.Module):
     target_scale: float
 
     @staticmethod
-    def learn(X: np.ndarray, y: np.ndarray, weight: np.ndarray, scale_inputs: bool, scale_target: bool) -> "Standardiser":
+    def learn(
+        X: np.ndarray, y: np.ndarray, weight: np.ndarray, scale_inputs: bool, scale_target: bool
+    ) -> "Standardiser":
         """Weighted means and standard deviations (population form) of the columns of X [N, D] and of y [N]."""
         average = lambda v: np.average(v, axis=0, weights=weight)
         mean = average(X)

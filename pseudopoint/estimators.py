@@ -46,14 +46,14 @@ def computing(dtype: str) -> Iterator[None]:
 class GPRegressor(RegressorMixin, BaseEstimator):
     """Gaussian process regression for tables of any size, with calibrated predictions.
 
-    y = f(x) + ε, f ~ GP(0, k), ε ~ N(0, σ²), on inputs and target scaled to mean 0 and standard deviation 1 (undone exactly in
-    everything that comes out).
+    y = f(x) + ε, f ~ GP(0, k), ε ~ N(0, σ²), on inputs and target scaled to mean 0 and standard deviation 1 (undone
+    exactly in everything that comes out).
 
     Parameters
     ----------
     kernel : str or kernel object, default "matern52"
-        "matern52", "matern32", "matern12", "rbf", "rational_quadratic", "periodic" or "linear", each with one lengthscale a
-        column; or an object such as ``RBF(1.0) + White(0.1)``, whose numbers are the start, in scaled units.
+        "matern52", "matern32", "matern12", "rbf", "rational_quadratic", "periodic" or "linear", each with one
+        lengthscale a column; or an object such as ``RBF(1.0) + White(0.1)``, whose numbers are the start, in scaled units.
     method : {"auto", "exact", "collapsed", "svgp"}, default "auto"
         "exact": the full GP, O(N³). "collapsed": M inducing points, full passes, O(NM²) (Titsias 2009; 2025). "svgp":
         minibatches with natural gradients, O(BM²) a step (Hensman et al. 2013; Salimbeni et al. 2018).
@@ -83,9 +83,10 @@ class GPRegressor(RegressorMixin, BaseEstimator):
     ----------
     method_, reason_ : the method that was used, and why.
     kernel_, likelihood_ : learned, in scaled units.
-    bound_, bound_vfe_, upper_bound_ : lower bounds on the log evidence of the scaled target, and an upper bound, in nats.
-    inducing_points_ : [M, D] in the units of X (None for "exact").
-    predictor_ : all that predicts. history_ : arrays step, bound, gradient_norm, step_size, undone, seconds. n_iter_, n_undone_, converged_, notes_.
+    bound_, bound_vfe_, upper_bound_ : lower bounds on the log evidence of the scaled target, and an upper bound, in
+    nats. inducing_points_ : [M, D] in the units of X (None for "exact").
+    predictor_ : all that predicts. history_ : arrays step, bound, gradient_norm, step_size, undone, seconds. n_iter_,
+    n_undone_, converged_, notes_.
 
     Examples
     --------
@@ -140,15 +141,17 @@ class GPRegressor(RegressorMixin, BaseEstimator):
         Parameters
         ----------
         sample_weight : [N], optional. Weight 2 means that the row was seen twice.
-        noise_variance : [N], optional. Known noise variance of each row, in squared units of y, on top of the learned σ².
-        progress : called with a `Record` after every iteration (or segment of minibatch steps).
+        noise_variance : [N], optional. Known noise variance of each row, in squared units of y, on top of the learned
+        σ². progress : called with a `Record` after every iteration (or segment of minibatch steps).
 
         Raises
         ------
         ValueError : the data or a setting is unfit; the message names the column or setting and a remedy.
         """
         self._check_settings()
-        X, y = validate_data(self, X, y, y_numeric=True, dtype=np.float64, ensure_all_finite=False, ensure_min_samples=2)
+        X, y = validate_data(
+            self, X, y, y_numeric=True, dtype=np.float64, ensure_all_finite=False, ensure_min_samples=2
+        )
         _refuse_non_finite(X, y, getattr(self, "feature_names_in_", None))
         weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
         extra = np.zeros(len(y)) if noise_variance is None else _check_noise(noise_variance, X)
@@ -216,12 +219,14 @@ class GPRegressor(RegressorMixin, BaseEstimator):
         self.n_undone_, self.converged_ = fitted.undone, fitted.converged
 
     def predict(self, X, return_std=False):
-        """Mean of y at the rows of X [N, D], in the units of y; with `return_std` also its standard deviation, noise included."""
+        """Mean of y at the rows of X [N, D], in the units of y; with `return_std` also its standard deviation, noise
+        included."""
         mean, variance = self._moments(X)
         return (mean, np.sqrt(variance)) if return_std else mean
 
     def predict_interval(self, X, coverage=0.9):
-        """Central intervals that hold y with probability `coverage`: [N, 2], lower and upper ends, in the units of y."""
+        """Central intervals that hold y with probability `coverage`: [N, 2], lower and upper ends, in the units of
+        y."""
         if not 0 < coverage < 1:
             raise ValueError(f"coverage={coverage!r} must lie between 0 and 1")
         mean, variance = self._moments(X)
@@ -272,14 +277,21 @@ class GPRegressor(RegressorMixin, BaseEstimator):
         s = self.standardiser_
         return s.target_mean + s.target_scale * mean, s.target_scale**2 * variance
 
-    def save(self, path, **extra):
+    def save(self, path, *, extra=None, classes=()):
         """Write the fitted model to one file (safetensors with JSON metadata, no pickle), atomically.
 
-        `extra` holds named trees to keep beside it. A kernel class of your own is passed to `load` as `classes=`.
+        `extra` is a tree (dicts, lists, numbers, strings, arrays) to keep beside it. Kernel classes of your own are
+        named in `classes`, here and in `load`. A `random_state` that is a generator is not kept. Raises ModelFileError.
         """
         check_is_fitted(self)
+        parameters = self.get_params()
+        if not isinstance(self.random_state, int | np.integer):
+            parameters["random_state"] = None
         state = {name: value for name, value in vars(self).items() if name.endswith("_")}
-        save_tree(path, {"parameters": self.get_params(), "state": state, "extra": extra}, kind="GPRegressor")
+        if "feature_names_in_" in state:  # an array of objects: a list of strings in the file
+            state["feature_names_in_"] = [str(name) for name in state["feature_names_in_"]]
+        tree = {"parameters": parameters, "state": state, "extra": extra}
+        save_tree(path, tree, kind="GPRegressor", classes=classes)
 
     @classmethod
     def load(cls, path, classes=()):
@@ -290,12 +302,12 @@ class GPRegressor(RegressorMixin, BaseEstimator):
         return cls.load_with_extra(path, classes)[0]
 
     @classmethod
-    def load_with_extra(cls, path, classes=()) -> "tuple[GPRegressor, dict[str, Any]]":
+    def load_with_extra(cls, path, classes=()) -> "tuple[GPRegressor, Any]":
         """The model saved at `path`, and the `extra` that was saved beside it."""
         tree = load_tree(path, kind="GPRegressor", classes=classes)
         model = cls(**tree["parameters"])
         for name, value in tree["state"].items():
-            setattr(model, name, value)
+            setattr(model, name, np.asarray(value, object) if name == "feature_names_in_" else value)
         return model, tree["extra"]
 
 

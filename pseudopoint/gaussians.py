@@ -1,7 +1,7 @@
 """Coordinate systems of one Gaussian q = N(m, S).
 
-The fields of a class are its coordinates ξ; three maps tie it to the natural parameters θ = (S⁻¹m, −½S⁻¹). No jitter enters
-any of them: 1e-6 on a covariance of 1e-4 would be a different posterior.
+The fields of a class are its coordinates ξ; three maps tie it to the natural parameters θ = (S⁻¹m, −½S⁻¹). No jitter
+enters any of them: 1e-6 on a covariance of 1e-4 would be a different posterior.
 """
 
 from abc import abstractmethod

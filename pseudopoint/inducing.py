@@ -1,8 +1,8 @@
 """Where pseudo-points start.
 
-k-means ignores the kernel, greedy conditional variance chases outliers when M is small, random points waste some; pivoted
-Cholesky with random pivots followed by a few Lloyd steps is best or close to it everywhere (methods e). `auto` tries
-three of them on a sample of rows and keeps the one with the highest bound.
+k-means ignores the kernel, greedy conditional variance chases outliers when M is small, random points waste some;
+pivoted Cholesky with random pivots followed by a few Lloyd steps is best or close to it everywhere (methods e). `auto`
+tries three of them on a sample of rows and keeps the one with the highest bound.
 """
 
 from functools import partial
@@ -45,7 +45,9 @@ def _lloyd(X, init, M, steps, seed, weight=None):
 
     if len(distinct(X)) <= M:
         return distinct(X)
-    return KMeans(M, init=init, n_init=1, max_iter=steps, random_state=seed).fit(X, sample_weight=weight).cluster_centers_
+    return (
+        KMeans(M, init=init, n_init=1, max_iter=steps, random_state=seed).fit(X, sample_weight=weight).cluster_centers_
+    )
 
 
 def greedy_variance(kernel: AbstractKernel, X: Rows, M: int) -> Points:
@@ -54,7 +56,8 @@ def greedy_variance(kernel: AbstractKernel, X: Rows, M: int) -> Points:
 
 
 def rpcholesky(kernel: AbstractKernel, X: Rows, M: int, seed: int, lloyd_steps: int = 5) -> Points:
-    """Rows drawn in proportion to their conditional variance (Chen et al. 2022), then `lloyd_steps` steps of k-means."""
+    """Rows drawn in proportion to their conditional variance (Chen et al. 2022), then `lloyd_steps` steps of
+    k-means."""
     Z = X[_pivots(kernel, X, M, seed)]
     if lloyd_steps == 0 or len(Z) < M:
         return Z
@@ -101,11 +104,6 @@ def sample(data: Dataset, size: int, seed: int) -> Dataset:
     return take(data, np.sort(np.random.default_rng(seed).choice(len(data), size, replace=False)))
 
 
-@jax.jit
-def _bound(model, data):
-    return collapsed(model, data).tight
-
-
 def auto(model: Model, data: Dataset, M: int, seed: int) -> tuple[Points, str]:
     """Of k-means, RPCholesky + Lloyd and greedy variance the points with the highest tight bound, and their name."""
     X = np.asarray(data.X)
@@ -115,7 +113,9 @@ def auto(model: Model, data: Dataset, M: int, seed: int) -> tuple[Points, str]:
         "greedy": greedy_variance(model.kernel, X, M),
     }
     dtype = X.dtype
-    bound = lambda Z: float(_bound(Model(model.kernel, model.likelihood, InducingPoints(jnp.asarray(Z, dtype))), data))
+    bound = lambda Z: float(
+        collapsed(Model(model.kernel, model.likelihood, InducingPoints(jnp.asarray(Z, dtype))), data).tight
+    )
     values = {name: bound(Z) for name, Z in candidates.items()}
     best = max(values, key=lambda name: values[name] if np.isfinite(values[name]) else -np.inf)
     return candidates[best], best

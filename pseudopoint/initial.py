@@ -47,10 +47,12 @@ def robust(X: Float[np.ndarray, "N D"], y: Float[np.ndarray, " N"]) -> tuple[flo
 
 
 def ulapane(X: Float[np.ndarray, "N D"], y: Float[np.ndarray, " N"]) -> tuple[float, float]:
-    """Ulapane et al. 2020 (Kobe 4.1.3): ℓ is the mean step between neighbours along a column, σ the mean step of y there.
+    """Ulapane et al. 2020 (Kobe 4.1.3): ℓ is the mean step between neighbours along a column, σ the mean step of y
+    there.
 
-    Sort each column j; d_xj = mean of its non-zero gaps, d_yj = mean of the non-zero |gaps| of y in that order. ℓ is the
-    mean of d_x over columns, and the variance is σ² with σ the mean of d_y. Raises ValueError where no gap is non-zero.
+    Sort each column j; d_xj = mean of its non-zero gaps, d_yj = mean of the non-zero |gaps| of y in that order. ℓ is
+    the mean of d_x over columns, and the variance is σ² with σ the mean of d_y. Raises ValueError where no gap is
+    non-zero.
     """
 
     def mean_gap(v):

@@ -1,9 +1,9 @@
 """Covariance functions, whole matrices at a time.
 
-A kernel is a formula: `kernel(X, Z)` is the matrix [k(xᵢ, zⱼ)], `kernel.diag(X)` its diagonal at Z = X. Stationary kernels
-are one profile κ(r²) of the scaled squared distance r² = Σ_d (x_d − z_d)²/ℓ_d², computed by one matrix product; profiles
-are differentiated with respect to r², where none but Matérn-1/2 has a singularity at zero distance. Kernels are added and
-multiplied with + and *, and `kernel.on(0, 2)` acts on input columns 0 and 2 alone.
+A kernel is a formula: `kernel(X, Z)` is the matrix [k(xᵢ, zⱼ)], `kernel.diag(X)` its diagonal at Z = X. Stationary
+kernels are one profile κ(r²) of the scaled squared distance r² = Σ_d (x_d − z_d)²/ℓ_d², computed by one matrix
+product; profiles are differentiated with respect to r², where none but Matérn-1/2 has a singularity at zero distance.
+Kernels are added and multiplied with + and *, and `kernel.on(0, 2)` acts on input columns 0 and 2 alone.
 """
 
 from abc import abstractmethod

@@ -1,9 +1,9 @@
 """The only file that factorises. Positive definite matrices, their factors, and the derivatives of both.
 
-A covariance matrix K is used here in three ways: whitening (L⁻¹B), its log determinant and its quadratic form. Each has a
-derivative far cheaper than that of the Cholesky factor itself, so gradients never run through a factorisation: `Factor`
-keeps K for its derivative and treats L and L⁻¹ as constants. L⁻¹ is formed once, because a product with it runs three
-times as fast as a triangular solve with as many right-hand sides as a table has rows.
+A covariance matrix K is used here in three ways: whitening (L⁻¹B), its log determinant and its quadratic form. Each
+has a derivative far cheaper than that of the Cholesky factor itself, so gradients never run through a factorisation:
+`Factor` keeps K for its derivative and treats L and L⁻¹ as constants. L⁻¹ is formed once, because a product with it
+runs three times as fast as a triangular solve with as many right-hand sides as a table has rows.
 """
 
 import equinox as eqx
@@ -53,8 +53,9 @@ class Factor(eqx.Module):
 def factorise(K: Float[Array, "M M"], jitter: float = 0.0) -> Factor:
     """Cholesky factor of a symmetric K + εI, with ε = jitter · mean(diag K), raised tenfold until it succeeds.
 
-    After `ESCALATIONS` failures the factor is NaN; callers look at it and report with `explain_failure`. The jitter that
-    was used is `Factor.jitter`. It is relative because an absolute one drowns small matrices and is lost in large ones.
+    After `ESCALATIONS` failures the factor is NaN; callers look at it and report with `explain_failure`. The jitter
+    that was used is `Factor.jitter`. It is relative because an absolute one drowns small matrices and is lost in large
+    ones.
     """
     scale = jnp.mean(jnp.diagonal(K))
     level, L = _escalate(lax.stop_gradient(K), lax.stop_gradient(scale), jitter)

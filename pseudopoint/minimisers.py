@@ -41,10 +41,10 @@ def lbfgsb(
 ) -> Maximum:
     """Maximises `bound(model, data)` over the free numbers of a model by L-BFGS-B with 20 pairs.
 
-    The objective is divided by `scale` (pass the number of rows) so that tolerances mean the same for every table. Where it
-    is not finite, the optimiser is shown a bowl around the best point so far, which its line search leaves at once: the
-    step is undone and shortened. Raises FitError when the very first point is not finite. `bound` must be a named function:
-    it is compiled once for each function and shape.
+    The objective is divided by `scale` (pass the number of rows) so that tolerances mean the same for every table.
+    Where it is not finite, the optimiser is shown a bowl around the best point so far, which its line search leaves at
+    once: the step is undone and shortened. Raises FitError when the very first point is not finite. `bound` must be a
+    named function: it is compiled once for each function and shape.
     """
     climb = _Climb(bound, free, data, scale, progress)
     start = np.asarray(free.vector, float)
@@ -74,7 +74,9 @@ class _Climb:
 
     def __call__(self, x):
         self.count += 1
-        value, gradient = _value_and_gradient(self.bound, self.free, jax.numpy.asarray(x, self.free.vector.dtype), self.data)
+        value, gradient = _value_and_gradient(
+            self.bound, self.free, jax.numpy.asarray(x, self.free.vector.dtype), self.data
+        )
         value, gradient = float(value) / self.scale, np.asarray(gradient, float) / self.scale
         if not (np.isfinite(value) and np.isfinite(gradient).all()):
             self.undone += 1

@@ -32,12 +32,14 @@ def constant(gamma: float) -> Schedule:
 
 
 def log_linear(first: float, last: float, steps: int) -> Schedule:
-    """log γ_t rises linearly from log `first` to log `last` over `steps` steps, then stays (Salimbeni et al. 2018, 5.2)."""
+    """log γ_t rises linearly from log `first` to log `last` over `steps` steps, then stays (Salimbeni et al. 2018,
+    5.2)."""
     return lambda t: first * (last / first) ** jnp.minimum(t / steps, 1.0)
 
 
 def averaging(num_data: int, batch_size: int, speed: float = 1.0) -> Schedule:
-    """γ_t = max(1/(t + 1), speed · B/N): at first the mean of all batches seen, then of about N/speed rows (methods d.4).
+    """γ_t = max(1/(t + 1), speed · B/N): at first the mean of all batches seen, then of about N/speed rows (methods
+    d.4).
 
     A first step of 1 is safe for log-concave likelihoods, and makes the first epoch exact for a Gaussian one.
     """
@@ -98,7 +100,8 @@ class NaturalGradient(AbstractStepper):
     With E the `energy` (the bound without q's entropy), differentiated in m and S as plain arrays (methods d.1):
         P ← (1 − γ)P − 2γ ∂E/∂S,        m ← m + γ P⁻¹ ∂E/∂m.
     For a log-concave likelihood −2 ∂E/∂S is at least the prior's precision, so P stays positive definite for every
-    γ ∈ (0, 1]; for a Gaussian one, a full-batch step of size 1 lands on the optimum. Two Cholesky factors a step, K_uu and P.
+    γ ∈ (0, 1]; for a Gaussian one, a full-batch step of size 1 lands on the optimum. Two Cholesky factors a step, K_uu
+    and P.
     """
 
     gamma: Schedule = eqx.field(static=True)

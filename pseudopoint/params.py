@@ -1,7 +1,8 @@
 """Human values in the models, unconstrained numbers in the optimiser, and one walk between the two.
 
-A model's fields hold what a person reads: a lengthscale is a length, a variance a variance. How a field is constrained is
-metadata of the field (`positive()`, `bounded()`, `real()`); only `Free` below reads it. Optimisers see one flat vector.
+A model's fields hold what a person reads: a lengthscale is a length, a variance a variance. How a field is constrained
+is metadata of the field (`positive()`, `bounded()`, `real()`); only `Free` below reads it. Optimisers see one flat
+vector.
 """
 
 import dataclasses
@@ -30,6 +31,9 @@ class Identity(eqx.Module):
     def unconstrain(self, x):
         """x ↦ ξ."""
         return x
+
+
+IDENTITY = Identity()
 
 
 class Exp(eqx.Module):
@@ -86,7 +90,7 @@ def bounded(lower: float, upper: float, **keywords) -> Any:
 
 def real(**keywords) -> Any:
     """A field of unconstrained numbers."""
-    return eqx.field(converter=_array, metadata={"bijector": Identity()}, **keywords)
+    return eqx.field(converter=_array, metadata={"bijector": IDENTITY}, **keywords)
 
 
 def cast(tree: T, dtype: Any) -> T:
@@ -95,11 +99,11 @@ def cast(tree: T, dtype: Any) -> T:
     return jax.tree.map(lambda x: jnp.asarray(x, dtype) if floating(x) else x, tree)
 
 
-def _bijectors(node: Any, inherited: Any = Identity()) -> list:
+def _bijectors(node: Any, inherited: Any = IDENTITY) -> list:
     """One bijector for every leaf of the tree, in the order of `jax.tree.leaves`."""
     if isinstance(node, eqx.Module):
         fields = [f for f in dataclasses.fields(node) if not f.metadata.get("static", False)]
-        return sum((_bijectors(getattr(node, f.name), f.metadata.get("bijector", Identity())) for f in fields), [])
+        return sum((_bijectors(getattr(node, f.name), f.metadata.get("bijector", IDENTITY)) for f in fields), [])
     if isinstance(node, tuple | list):
         return sum((_bijectors(child, inherited) for child in node), [])
     return [inherited] * len(jax.tree.leaves(node))

@@ -1,7 +1,7 @@
 """How q(u) becomes q(f), and the one thing that predicts.
 
-A posterior family owns pseudo-points and says what q(u) at them is; `project` brings any of them to one form, q(f) through
-whitened features aᵢ = L⁻¹k_ui, which is all that bounds and predictions need:
+A posterior family owns pseudo-points and says what q(u) at them is; `project` brings any of them to one form, q(f)
+through whitened features aᵢ = L⁻¹k_ui, which is all that bounds and predictions need:
     E f(x) = aᵀm        V f(x) = aᵀSa + (k(x, x) − ‖a‖²).
 """
 

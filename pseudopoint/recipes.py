@@ -1,9 +1,9 @@
-"""How a regression model is fitted from start to finish: which method, how many pseudo-points, and each method's course."""
+"""How a regression model is fitted from start to finish: which method, how many pseudo-points, and each method's
+course."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
@@ -65,7 +65,10 @@ def choose_method(N: int) -> tuple[str, str]:
     if N <= EXACT_ROWS:
         return "exact", f"{N} rows: the exact Gaussian process is affordable up to {EXACT_ROWS}"
     if N <= COLLAPSED_ROWS:
-        return "collapsed", f"{N} rows: too many for the exact method, and full passes are affordable up to {COLLAPSED_ROWS}"
+        return (
+            "collapsed",
+            f"{N} rows: too many for the exact method, and full passes are affordable up to {COLLAPSED_ROWS}",
+        )
     return "svgp", f"{N} rows: minibatches, as full passes are slow beyond {COLLAPSED_ROWS}"
 
 
@@ -104,14 +107,9 @@ def vfe(model: Model, data: Dataset):
     return collapsed(model, data).vfe
 
 
-_marginal = jax.jit(marginal)
-_collapsed = jax.jit(collapsed)
-_upper = jax.jit(upper)
-
-
 def _fit_exact(model, data, settings, progress) -> Fitted:
     result = _maximise(evidence, model, data, settings.max_iter or 200, progress)
-    value, predictor = _marginal(result.model, data)
+    value, predictor = marginal(result.model, data)
     value = float(value)
     return _fitted(result, predictor, (value, value, value), ())
 
@@ -168,8 +166,8 @@ def _maximise(objective, model, data, max_iter, progress, *frozen) -> Maximum:
 
 def _finish(result: Maximum, data, settings, notes) -> Fitted:
     """The natural step of size 1 on all rows: the optimal q for the learned parameters, and the bounds around it."""
-    c: Collapsed = _collapsed(result.model, data)
-    bounds = (float(c.tight if settings.tight else c.vfe), float(c.vfe), float(_upper(result.model, data)))
+    c: Collapsed = collapsed(result.model, data)
+    bounds = (float(c.tight if settings.tight else c.vfe), float(c.vfe), float(upper(result.model, data)))
     return _fitted(result, c.predictor, bounds, notes)
 
 

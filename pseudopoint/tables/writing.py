@@ -56,7 +56,10 @@ class ChunkWriter:
         self.columns: list[str] | None = None
 
     def append(self, frame: pd.DataFrame) -> None:
-        """Appends the rows of `frame`, without its index. Raises `ValueError` if its columns are not those before."""
+        """Appends the rows of `frame`, without its index; in Parquet the first chunk fixes the types of the columns.
+
+        Raises `ValueError` if the columns are not those before, or their cells do not fit those types.
+        """
         first, columns = self.columns is None, list(frame.columns)
         if not first and columns != self.columns:
             raise ValueError(f"a chunk with columns {columns} cannot follow one with {self.columns}")
@@ -69,7 +72,6 @@ class ChunkWriter:
     def _append_parquet(self, frame: pd.DataFrame) -> None:
         if self._parquet_writer is None:
             self._parquet_writer = pq.ParquetWriter(self._handle, pa.Schema.from_pandas(frame, preserve_index=False))
-        # The first chunk fixes the types: a later chunk of whole numbers is still written as floats.
         schema = self._parquet_writer.schema
         self._parquet_writer.write_table(pa.Table.from_pandas(frame, schema=schema, preserve_index=False))
 
