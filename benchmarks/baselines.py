@@ -1,6 +1,6 @@
 """GPRegressor out of the box on the regression tables of BASELINES.md, beside GPflow's figures there.
 
-    python benchmarks/baselines.py --data FOLDER [--tables energy,naval] [--out FILE.jsonl]
+    python benchmarks/baselines.py --data FOLDER [--tables energy,naval]
 
 One split each: numpy.random.default_rng(0).permutation(N), first 90 % train. Figures are per row, in standardised units.
 """

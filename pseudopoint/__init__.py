@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from .persistence import ModelFileError as ModelFileError
 
 # Names are imported when they are first used: scikit-learn, pandas and matplotlib take seconds that few uses need all
-# of. _HOME = {
+# of.
+_HOME = {
     "estimators": ["GPRegressor"],
     "kernels": [
         "RBF",

@@ -7,7 +7,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from scipy.special import ndtri
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
@@ -19,6 +18,7 @@ from .initial import named_kernel, robust, ulapane
 from .kernels import AbstractKernel
 from .likelihoods import Gaussian
 from .linalg import factorise
+from .metrics import interval
 from .persistence import load as load_tree
 from .persistence import save as save_tree
 from .recipes import METHODS, Fitted, Settings, fit_regression
@@ -52,7 +52,7 @@ class GPRegressor(RegressorMixin, BaseEstimator):
     Parameters
     ----------
     kernel : str or kernel object, default "matern52"
-        "matern52", "matern32", "matern12", "rbf", "rational_quadratic", "periodic" or "linear", each with one
+        "matern52", "matern32", "matern12", "rbf", "rational_quadratic", "periodic", "linear", each with one
         lengthscale a column; or an object such as ``RBF(1.0) + White(0.1)``, whose numbers are the start, in scaled units.
     method : {"auto", "exact", "collapsed", "svgp"}, default "auto"
         "exact": the full GP, O(N³). "collapsed": M inducing points, full passes, O(NM²) (Titsias 2009; 2025). "svgp":
@@ -227,11 +227,7 @@ class GPRegressor(RegressorMixin, BaseEstimator):
     def predict_interval(self, X, coverage=0.9):
         """Central intervals that hold y with probability `coverage`: [N, 2], lower and upper ends, in the units of
         y."""
-        if not 0 < coverage < 1:
-            raise ValueError(f"coverage={coverage!r} must lie between 0 and 1")
-        mean, variance = self._moments(X)
-        half = ndtri(0.5 + coverage / 2) * np.sqrt(variance)
-        return np.column_stack([mean - half, mean + half])
+        return np.column_stack(interval(*self.predict(X, return_std=True), coverage))
 
     def log_density(self, X, y):
         """log p(yᵢ | xᵢ) for every row, [N], per unit of y."""

@@ -7,7 +7,10 @@ __all__ = ["Progress", "Record"]
 
 
 class Record(NamedTuple):
-    """The bound is in nats, of the standardised target, for all rows; `undone` counts bad steps so far."""
+    """The bound is in nats, of the standardised target, for all rows; `undone` counts bad steps so far.
+
+    `total` is the number of steps after which the fit stops at the latest.
+    """
 
     step: int
     bound: float
@@ -15,6 +18,7 @@ class Record(NamedTuple):
     step_size: float
     undone: int
     seconds: float
+    total: int
 
 
 Progress = Callable[[Record], None]

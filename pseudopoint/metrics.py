@@ -11,7 +11,7 @@ from statistics import NormalDist
 import numpy as np
 from jaxtyping import Float, Real
 
-__all__ = ["calibration", "coverage", "mae", "mean_log_density", "nlpd", "r2", "rmse"]
+__all__ = ["calibration", "coverage", "interval", "mae", "mean_log_density", "nlpd", "r2", "rmse"]
 
 Rows = Real[np.ndarray, "..."]
 
@@ -38,6 +38,17 @@ def r2(y: Rows, mean: Rows) -> float:
     if total == 0.0:
         return 1.0 if unexplained == 0.0 else 0.0
     return float(1.0 - unexplained / total)
+
+
+def interval(mean: Rows, std: Rows, level: float) -> tuple[np.ndarray, np.ndarray]:
+    """Ends of the central Gaussian interval of probability `level`, mean ± Φ⁻¹((1 + level)/2) · std, each [N].
+
+    Raises `ValueError` unless 0 < level < 1.
+    """
+    if not 0 < level < 1:
+        raise ValueError(f"the interval's probability must lie between 0 and 1, not {level!r}; 0.9 means 90 %")
+    half = NormalDist().inv_cdf(0.5 + level / 2) * std
+    return mean - half, mean + half
 
 
 def coverage(y: Rows, lower: Rows, upper: Rows) -> float:

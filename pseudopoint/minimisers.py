@@ -46,7 +46,7 @@ def lbfgsb(
     once: the step is undone and shortened. Raises FitError when the very first point is not finite. `bound` must be a
     named function: it is compiled once for each function and shape.
     """
-    climb = _Climb(bound, free, data, scale, progress)
+    climb = _Climb(bound, free, data, scale, progress, max_iter)
     start = np.asarray(free.vector, float)
     if not np.isfinite(climb(start)[0]) or climb.undone:
         raise FitError("the bound is not finite at the initial hyperparameters")
@@ -65,8 +65,9 @@ def lbfgsb(
 class _Climb:
     """The objective as SciPy sees it, remembering the best point and what happened."""
 
-    def __init__(self, bound, free, data, scale, progress):
-        self.bound, self.free, self.data, self.scale, self.progress = bound, free, data, scale, progress
+    def __init__(self, bound, free, data, scale, progress, total):
+        self.bound, self.free, self.data, self.scale = bound, free, data, scale
+        self.progress, self.total = progress, total
         self.lowest, self.best, self.norm = np.inf, np.asarray(free.vector, float), np.nan
         self.count, self.undone = 0, 0
         self.history: list[Record] = []
@@ -91,6 +92,6 @@ class _Climb:
         self.previous = x.copy()
         seconds = time.perf_counter() - self.start
         bound = -self.lowest * self.scale
-        self.history.append(Record(len(self.history) + 1, bound, self.norm, step, self.undone, seconds))
+        self.history.append(Record(len(self.history) + 1, bound, self.norm, step, self.undone, seconds, self.total))
         if self.progress is not None:
             self.progress(self.history[-1])

@@ -172,7 +172,8 @@ def _actual_figure(
     sample = f" ({len(shown):,} drawn)" if len(shown) < len(y) else ""
     few = len(shown) <= 200
     figure, axes = _axes("actual", "predicted")
-    ends = [min(y.min(), mean.min()), max(y.max(), mean.max())]
+    drawn = np.concatenate([y[shown], mean[shown]])
+    ends = [drawn.min(), drawn.max()]
     axes.plot(ends, ends, color=INK, linewidth=0.8)
     for part, color, name in [(shown[inside[shown]], BLUE, "inside"), (shown[~inside[shown]], ORANGE, "outside")]:
         axes.vlines(y[part], lower[part], upper[part], color=color, alpha=0.5 if few else 0.2, linewidth=0.8)

@@ -58,6 +58,7 @@ def fit(
     """
     batch_size = min(batch_size, len(data))
     history: list[Record] = []
+    last = state.step + steps
     clock, done, undone = time.perf_counter(), 0, 0
     while done < steps:
         count = min(segment, steps - done)
@@ -70,7 +71,7 @@ def fit(
             raise FitError(f"all of {count} steps in a row had to be undone")
         bound = float(np.nanmean(np.asarray(info.bound)))
         norm, size = float(info.gradient_norm[-1]), float(info.step_size[-1])
-        history.append(Record(state.step, bound, norm, size, undone, time.perf_counter() - clock))
+        history.append(Record(state.step, bound, norm, size, undone, time.perf_counter() - clock, last))
         if progress is not None:
             progress(history[-1])
     return state, tuple(history)

@@ -428,6 +428,20 @@ def test_an_infinite_cell_is_found_by_its_row_in_a_later_chunk(tmp_path):
         list(map(encoder.inputs, read_chunks(path, 3, encoder)))
 
 
+def test_memory_does_not_grow_with_a_parquet_table(tmp_path):
+    path, part = (
+        tmp_path / "t.parquet",
+        pd.DataFrame(np.random.default_rng(0).normal(size=(20_000, 4)), columns=list("abcy")),
+    )
+    with write_chunks(path) as writer:
+        for _ in range(40):
+            writer.append(part)
+    encoder, _ = TableEncoder.learn(part, "y")
+    before = pa.total_allocated_bytes()
+    held = [pa.total_allocated_bytes() - before for _ in read_chunks(path, 10_000, encoder)]
+    assert len(held) == 80 and max(held) < 0.2 * 40 * part.memory_usage().sum()
+
+
 @pytest.mark.parametrize(
     "content",
     [

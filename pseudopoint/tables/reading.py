@@ -83,7 +83,7 @@ def _csv_chunks(path: Path, rows: int, text: Collection[str]) -> Iterator[pd.Dat
 
 
 def _open_parquet(path: Path) -> pq.ParquetFile:
-    file = pq.ParquetFile(path)
+    file = pq.ParquetFile(path, pre_buffer=False)  # reading ahead would keep the whole file in memory
     _check_header(path, file.schema_arrow.names)
     return file
 

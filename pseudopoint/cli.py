@@ -1,0 +1,218 @@
+"""The command line: options, progress and words. What the commands do is in `tasks.py`.
+
+Everything heavy is imported inside a command, so that --help answers at once.
+"""
+
+import json
+import math
+import os
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from pseudopoint import __version__
+from pseudopoint.history import Record
+
+__all__ = ["main"]
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    help="Gaussian processes for tables of any size: calibrated predictions from one command.",
+)
+Method = StrEnum("Method", ["auto", "exact", "collapsed", "svgp"])
+Kernel = StrEnum("Kernel", ["matern52", "matern32", "matern12", "rbf", "rational_quadratic", "periodic", "linear"])
+Precision = StrEnum("Precision", ["float64", "float32"])
+Initial = StrEnum("Initial", ["robust", "ulapane"])
+
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
+Table = Annotated[Path, typer.Argument(help="CSV, CSV.gz or Parquet.")]
+ModelFile = Annotated[Path, typer.Argument(help="A model file written by fit.")]
+Interval = Annotated[float, typer.Option(help="Probability of the interval.")]
+
+
+@app.command()
+def fit(
+    table: Table,
+    target: Annotated[str, typer.Option(help="The column to predict.")],
+    test_fraction: Annotated[float, typer.Option(help="Share of rows held out to measure the fit.")] = 0.1,
+    test: Annotated[Path | None, typer.Option(help="A table of its own to measure the fit on.")] = None,
+    kernel: Annotated[Kernel, typer.Option()] = Kernel.matern52,
+    method: Annotated[Method, typer.Option(help="auto chooses by the number of rows, and says why.")] = Method.auto,
+    inducing: Annotated[int | None, typer.Option(min=1, help="Number of inducing points; chosen when absent.")] = None,
+    max_iter: Annotated[int | None, typer.Option(min=1, help="Iterations, or minibatch steps of svgp.")] = None,
+    initial: Annotated[Initial, typer.Option(help="Where hyperparameters start.")] = Initial.robust,
+    dtype: Annotated[Precision, typer.Option()] = Precision.float64,
+    seed: Annotated[int, typer.Option(min=0)] = 0,
+    out: Annotated[Path | None, typer.Option(help="Write the model file here.")] = None,
+    report: Annotated[Path | None, typer.Option(help="Write an HTML report here.")] = None,
+    as_json: Json = False,
+):
+    """Fit a Gaussian process to a table, and measure it on rows held out."""
+    from pseudopoint import tasks
+
+    settings = {"kernel": str(kernel), "method": str(method), "num_inducing": inducing, "max_iter": max_iter}
+    settings |= {"initial": str(initial), "dtype": str(dtype)}
+    with _Progress() as progress:
+        result = tasks.fit_table(
+            table,
+            target,
+            test_fraction=test_fraction,
+            test=test,
+            out=out,
+            report=report,
+            seed=seed,
+            progress=None if as_json else progress,
+            **settings,
+        )
+    _show(result, as_json)
+    if out is None and not as_json:
+        Console(stderr=True).print("The model was not saved: give --out MODEL to keep it.")
+
+
+@app.command()
+def predict(
+    model: ModelFile,
+    table: Table,
+    out: Annotated[Path, typer.Option(help="Write predictions here: .csv, .csv.gz or .parquet.")],
+    interval: Interval = 0.9,
+    as_json: Json = False,
+):
+    """Write mean, standard deviation and interval for every row of a table, in its order."""
+    from pseudopoint import tasks
+
+    _show(tasks.predict_table(model, table, out, interval), as_json)
+
+
+@app.command()
+def score(model: ModelFile, table: Table, interval: Interval = 0.9, as_json: Json = False):
+    """Measure a model on a table that holds the target: RMSE, MAE, R², log density, coverage."""
+    from pseudopoint import tasks
+
+    _show(tasks.score_table(model, table, interval), as_json)
+
+
+@app.command()
+def inspect(model: ModelFile, as_json: Json = False):
+    """Say what a model file holds: kernel, lengthscales, noise, method, bound, rows, version."""
+    from pseudopoint import tasks
+
+    _show(tasks.inspect_model(model), as_json)
+
+
+@app.command()
+def demo(
+    out: Annotated[Path, typer.Option(help="Folder for the model, the predictions and the report.")] = Path("demo"),
+    as_json: Json = False,
+):
+    """Fit the naval propulsion table that comes with the package."""
+    from pseudopoint import tasks
+
+    with _Progress() as progress:
+        result = tasks.demo(out, None if as_json else progress)
+    _show(result, as_json)
+
+
+@app.callback(invoke_without_command=True)
+def _version(version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False):
+    if version:
+        print(f"pseudopoint {__version__}")
+        raise typer.Exit
+
+
+class _Progress:
+    """A bar with bound, speed and time left; where the output is no terminal, a plain line every five seconds."""
+
+    def __init__(self):
+        self.console, self.bar, self.task, self.spoken = Console(stderr=True), None, None, 0.0
+
+    def __enter__(self):
+        return self
+
+    def __call__(self, record: Record):
+        speed = record.step / max(record.seconds, 1e-9)
+        text = f"bound {record.bound:,.1f}  {speed:.1f} steps/s"
+        if not self.console.is_terminal:
+            if record.seconds - self.spoken >= 5:
+                self.spoken = record.seconds
+                self.console.print(f"step {record.step} of {record.total}: {text}", highlight=False)
+            return
+        if self.bar is None:
+            self.bar, self.task = _bar(self.console, record.total)
+        self.bar.update(self.task, completed=record.step, text=text)
+
+    def __exit__(self, *_):
+        if self.bar is not None:
+            self.bar.stop()
+
+
+def _bar(console, total):
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+    counts = TextColumn("{task.completed}/{task.total}  {task.fields[text]}  time left")
+    bar = Progress("fitting", BarColumn(), counts, TimeRemainingColumn(), console=console, transient=True)
+    bar.start()
+    return bar, bar.add_task("fit", total=total, text="")
+
+
+def _show(result: dict[str, Any], as_json: bool):
+    if as_json:
+        print(json.dumps(_plain(result), allow_nan=False))
+        return
+    from rich.table import Table as Grid
+
+    from pseudopoint.tasks import in_lines
+
+    console, lines = Console(), in_lines(result)
+    if not console.is_terminal:
+        for label, text in lines:
+            print(f"{label}: {text}")
+        return
+    grid = Grid.grid(padding=(0, 2))
+    grid.add_column(style="bold", no_wrap=True)
+    grid.add_column()
+    for label, text in lines:
+        grid.add_row(label, text.replace("[", "\\["))
+    console.print(grid)
+
+
+def _plain(value):
+    """JSON has no NaN: what is not a finite number is null."""
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def main() -> None:
+    """Run the command line. Every failure is one sentence on standard error and a non-zero exit status."""
+    import click
+
+    try:
+        status = app(standalone_mode=False)
+        sys.exit(status if isinstance(status, int) else 0)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except (click.Abort, KeyboardInterrupt):
+        _fail("interrupted; nothing was written", 130)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(141)
+    except (ValueError, OSError, MemoryError) as error:
+        _fail(str(error) or type(error).__name__, 2)
+    except Exception as error:
+        if os.environ.get("PSEUDOPOINT_TRACEBACK"):
+            raise
+        _fail(f"a bug in pseudopoint: {type(error).__name__}: {error} (PSEUDOPOINT_TRACEBACK=1 shows where)", 1)
+
+
+def _fail(sentence: str, status: int):
+    print(f"pseudopoint: {sentence}", file=sys.stderr)
+    sys.exit(status)
