@@ -16,6 +16,7 @@ from jax import lax
 from jaxtyping import Array, Float
 
 from .data import Dataset, chunked
+from .likelihoods import Gaussian
 from .linalg import Scalar, factorise, gram
 from .posteriors import Model, Predictor, features, prior_factor
 
@@ -28,7 +29,7 @@ def marginal(model: Model, data: Dataset) -> tuple[Scalar, Predictor]:
 
     Weights must be positive. With weights, p(y) is that of the data with row i seen wᵢ times.
     """
-    noise = model.likelihood.at(data.noise).variance
+    noise = _noise(model, data)
     K = model.kernel(data.X, data.X) + jnp.diag(noise / data.weight)
     factor = factorise(K)
     # Seen w times instead of once with variance σ²/w:  Σ [(w − 1) log 2πσ² + log w] more in −2 log p.
@@ -95,7 +96,7 @@ def _statistics(model, Kuu, Z, data, extra, chunk) -> Statistics:
 
     def of(rows: Dataset) -> Statistics:
         A, d = features(model.kernel, Kuu, Z, rows.X)
-        noise = model.likelihood.at(rows.noise).variance
+        noise = _noise(model, rows)
         precision = rows.weight / (noise + rows.weight * extra)
         return Statistics(
             H=gram(A, precision),
@@ -120,6 +121,14 @@ def _statistics(model, Kuu, Z, data, extra, chunk) -> Statistics:
         jax.tree.map(lambda x: x[1:], stack),
     )
     return total
+
+
+def _noise(model, data):
+    """σ² + noiseᵢ."""
+    likelihood = model.likelihood.at(data.noise)
+    if not isinstance(likelihood, Gaussian):
+        raise TypeError(f"{type(likelihood).__name__} has no bound in closed form: use elbo")
+    return likelihood.variance
 
 
 def expected_log_likelihood(model: Model, batch: Dataset, num_data: int, tight: bool = True):

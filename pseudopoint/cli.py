@@ -28,7 +28,7 @@ app = typer.Typer(
 Method = StrEnum("Method", ["auto", "exact", "collapsed", "svgp"])
 Kernel = StrEnum("Kernel", ["matern52", "matern32", "matern12", "rbf", "rational_quadratic", "periodic", "linear"])
 Precision = StrEnum("Precision", ["float64", "float32"])
-Initial = StrEnum("Initial", ["robust", "ulapane"])
+Initial = StrEnum("Initial", ["warm", "robust", "ulapane"])
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
 Table = Annotated[Path, typer.Argument(help="CSV, CSV.gz or Parquet.")]
@@ -46,7 +46,7 @@ def fit(
     method: Annotated[Method, typer.Option(help="auto chooses by the number of rows, and says why.")] = Method.auto,
     inducing: Annotated[int | None, typer.Option(min=1, help="Number of inducing points; chosen when absent.")] = None,
     max_iter: Annotated[int | None, typer.Option(min=1, help="Iterations, or minibatch steps of svgp.")] = None,
-    initial: Annotated[Initial, typer.Option(help="Where hyperparameters start.")] = Initial.robust,
+    initial: Annotated[Initial, typer.Option(help="Where hyperparameters start.")] = Initial.warm,
     dtype: Annotated[Precision, typer.Option()] = Precision.float64,
     seed: Annotated[int, typer.Option(min=0)] = 0,
     out: Annotated[Path | None, typer.Option(help="Write the model file here.")] = None,
@@ -129,7 +129,9 @@ class _Progress:
     """A bar with bound, speed and time left; where the output is no terminal, a plain line every five seconds."""
 
     def __init__(self):
-        self.console, self.bar, self.task, self.spoken = Console(stderr=True), None, None, 0.0
+        self.console, self.spoken = Console(stderr=True), 0.0
+        self.bar: Any = None
+        self.task: Any = None
 
     def __enter__(self):
         return self
@@ -192,16 +194,8 @@ def _plain(value):
 
 def main() -> None:
     """Run the command line. Every failure is one sentence on standard error and a non-zero exit status."""
-    import click
-
     try:
-        status = app(standalone_mode=False)
-        sys.exit(status if isinstance(status, int) else 0)
-    except click.ClickException as error:
-        error.show()
-        sys.exit(error.exit_code)
-    except (click.Abort, KeyboardInterrupt):
-        _fail("interrupted; nothing was written", 130)
+        app()
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(141)

@@ -1,13 +1,14 @@
 """Rows, and how they are scaled, chunked and drawn. Everything here is arrays; tables become arrays in `tables.py`."""
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Float, Int
+
+from .params import Number
 
 __all__ = ["Dataset", "Standardiser", "chunked", "dataset", "draw", "merge_duplicates", "take"]
-
-Rows = Array | np.ndarray
 
 
 class Dataset(eqx.Module):
@@ -17,10 +18,10 @@ class Dataset(eqx.Module):
     variance of that row, added to the likelihood's own.
     """
 
-    X: Float[Rows, "*C N D"]
-    y: Float[Rows, "*C N"]
-    weight: Float[Rows, "*C N"]
-    noise: Float[Rows, "*C N"]
+    X: Float[Number, "*C N D"]
+    y: Float[Number, "*C N"]
+    weight: Float[Number, "*C N"]
+    noise: Float[Number, "*C N"]
 
     def __len__(self) -> int:
         return self.y.shape[-1]
@@ -37,8 +38,7 @@ def dataset(X, y, weight=None, noise=None, dtype=None) -> Dataset:
 
 def take(data: Dataset, rows: Int[np.ndarray, "*C B"]) -> Dataset:
     """The given rows, gathered on the host; `rows` [C, B] gives a stack of C batches."""
-    X, y, weight, noise = (np.asarray(x)[rows] for x in (data.X, data.y, data.weight, data.noise))
-    return Dataset(X, y, weight, noise)
+    return jax.tree.map(lambda x: np.asarray(x)[rows], data)
 
 
 def draw(N: int, batch_size: int, seed: int, step: int, count: int) -> Int[np.ndarray, "C B"]:

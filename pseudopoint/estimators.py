@@ -31,7 +31,7 @@ MERGED_ROWS = 500_000
 _CHOICES = {
     "method": METHODS,
     "bound": ("tight", "vfe"),
-    "initial": ("robust", "ulapane"),
+    "initial": ("warm", "robust", "ulapane"),
     "dtype": ("float64", "float32"),
 }
 
@@ -53,7 +53,8 @@ class GPRegressor(RegressorMixin, BaseEstimator):
     ----------
     kernel : str or kernel object, default "matern52"
         "matern52", "matern32", "matern12", "rbf", "rational_quadratic", "periodic", "linear", each with one
-        lengthscale a column; or an object such as ``RBF(1.0) + White(0.1)``, whose numbers are the start, in scaled units.
+        lengthscale a column; or an object such as ``RBF(1.0) + White(0.1)``, whose numbers are the start, in scaled
+        units.
     method : {"auto", "exact", "collapsed", "svgp"}, default "auto"
         "exact": the full GP, O(N³). "collapsed": M inducing points, full passes, O(NM²) (Titsias 2009; 2025). "svgp":
         minibatches with natural gradients, O(BM²) a step (Hensman et al. 2013; Salimbeni et al. 2018).
@@ -65,8 +66,9 @@ class GPRegressor(RegressorMixin, BaseEstimator):
         Whether inducing points move during the fit.
     bound : {"tight", "vfe"}, default "tight"
         The tight collapsed bound (Titsias 2025), or Titsias' of 2009. Never above the evidence, and tight ≥ vfe.
-    initial : {"robust", "ulapane"}, default "robust"
-        Start of lengthscale and variance, when `kernel` is a name.
+    initial : {"warm", "robust", "ulapane"}, default "warm"
+        Start of lengthscales and variance, when `kernel` is a name. "robust": √D and the variance of y. "warm": the
+        same, then an exact fit of 500 rows, for the sparse methods. "ulapane": the scheme of Ulapane et al. 2020.
     noise_variance : float, default 0.1
         Start of σ², as a share of the target's variance.
     max_iter : int, optional
@@ -109,7 +111,7 @@ class GPRegressor(RegressorMixin, BaseEstimator):
         inducing="auto",
         learn_inducing=True,
         bound="tight",
-        initial="robust",
+        initial="warm",
         noise_variance=0.1,
         max_iter=None,
         batch_size=1024,
@@ -149,9 +151,8 @@ class GPRegressor(RegressorMixin, BaseEstimator):
         ValueError : the data or a setting is unfit; the message names the column or setting and a remedy.
         """
         self._check_settings()
-        X, y = validate_data(
-            self, X, y, y_numeric=True, dtype=np.float64, ensure_all_finite=False, ensure_min_samples=2
-        )
+        checks = {"y_numeric": True, "dtype": np.float64, "ensure_all_finite": False, "ensure_min_samples": 2}
+        X, y = (np.asarray(array, np.float64) for array in validate_data(self, X, y, **checks))
         _refuse_non_finite(X, y, getattr(self, "feature_names_in_", None))
         weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
         extra = np.zeros(len(y)) if noise_variance is None else _check_noise(noise_variance, X)
@@ -183,8 +184,9 @@ class GPRegressor(RegressorMixin, BaseEstimator):
         data = dataset(X, y, weight, extra, dtype=self.dtype)
         kernel = self.kernel
         if not isinstance(kernel, AbstractKernel):
-            start = {"robust": robust, "ulapane": ulapane}[self.initial]
-            kernel = named_kernel(kernel, *start(X, y), X.shape[1])
+            start = ulapane if self.initial == "ulapane" else robust
+            lengthscale, variance = start(X, y)
+            kernel = named_kernel(kernel, lengthscale, variance, X.shape[1])
         seed = self.random_state
         if not isinstance(seed, int | np.integer):
             seed = check_random_state(seed).randint(2**31 - 1)
@@ -197,12 +199,14 @@ class GPRegressor(RegressorMixin, BaseEstimator):
             inducing=inducing,
             learn_inducing=self.learn_inducing,
             tight=self.bound == "tight",
+            warm=self.initial == "warm" and isinstance(self.kernel, str),
             max_iter=self.max_iter,
             batch_size=self.batch_size,
             learning_rate=self.learning_rate,
             seed=int(seed),
         )
-        return fit_regression(kernel, Gaussian(self.noise_variance), data, settings, progress)
+        noise: Any = self.noise_variance
+        return fit_regression(kernel, Gaussian(noise), data, settings, progress)
 
     def _keep(self, scaling, fitted):
         host = lambda tree: jax.tree.map(np.asarray, tree)
@@ -225,9 +229,9 @@ class GPRegressor(RegressorMixin, BaseEstimator):
         return (mean, np.sqrt(variance)) if return_std else mean
 
     def predict_interval(self, X, coverage=0.9):
-        """Central intervals that hold y with probability `coverage`: [N, 2], lower and upper ends, in the units of
-        y."""
-        return np.column_stack(interval(*self.predict(X, return_std=True), coverage))
+        """Central intervals that hold y with probability `coverage`: [N, 2], lower and upper ends, in y's units."""
+        mean, variance = self._moments(X)
+        return np.column_stack(interval(mean, np.sqrt(variance), coverage))
 
     def log_density(self, X, y):
         """log p(yᵢ | xᵢ) for every row, [N], per unit of y."""

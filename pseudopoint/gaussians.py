@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .linalg import Scalar, inverse_of_chol
-from .params import Number, real
+from .params import Number
 
 __all__ = ["AbstractGaussian", "MeanChol", "MeanCovariance", "MeanPrecision", "Natural"]
 
@@ -57,8 +57,8 @@ class AbstractGaussian(eqx.Module):
 class MeanCovariance(AbstractGaussian):
     """ξ = (m, S): the coordinates in which an expectation is differentiated."""
 
-    mean: Vector = real()
-    cov: Matrix = real()
+    mean: Vector
+    cov: Matrix
 
     def covariance(self) -> Float[Array, "M M"]:
         """S."""
@@ -83,8 +83,8 @@ class MeanCovariance(AbstractGaussian):
 class MeanChol(AbstractGaussian):
     """ξ = (m, L), S = LLᵀ: the coordinates for ordinary gradients. Only the lower triangle of `chol` is read."""
 
-    mean: Vector = real()
-    chol: Matrix = real()
+    mean: Vector
+    chol: Matrix
 
     def covariance(self) -> Float[Array, "M M"]:
         """LLᵀ."""
@@ -111,8 +111,8 @@ class MeanChol(AbstractGaussian):
 class MeanPrecision(AbstractGaussian):
     """ξ = (m, P), P = S⁻¹: the coordinates in which a natural step is a weighted average (methods d.1)."""
 
-    mean: Vector = real()
-    precision: Matrix = real()
+    mean: Vector
+    precision: Matrix
 
     def covariance(self) -> Float[Array, "M M"]:
         """P⁻¹."""

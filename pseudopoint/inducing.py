@@ -13,12 +13,10 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Float
 
-from .bounds import collapsed
 from .data import Dataset, take
 from .kernels import AbstractKernel
-from .posteriors import InducingPoints, Model
 
-__all__ = ["METHODS", "auto", "greedy_variance", "kmeans", "random", "rpcholesky"]
+__all__ = ["METHODS", "candidates", "greedy_variance", "kmeans", "random", "rpcholesky", "sample"]
 
 Points = Float[np.ndarray, "M D"]
 Rows = Float[np.ndarray, "N D"]
@@ -45,9 +43,8 @@ def _lloyd(X, init, M, steps, seed, weight=None):
 
     if len(distinct(X)) <= M:
         return distinct(X)
-    return (
-        KMeans(M, init=init, n_init=1, max_iter=steps, random_state=seed).fit(X, sample_weight=weight).cluster_centers_
-    )
+    clusters = KMeans(M, init=init, n_init=1, max_iter=steps, random_state=seed)  # pyright: ignore[reportArgumentType]
+    return clusters.fit(X, sample_weight=weight).cluster_centers_
 
 
 def greedy_variance(kernel: AbstractKernel, X: Rows, M: int) -> Points:
@@ -104,43 +101,25 @@ def sample(data: Dataset, size: int, seed: int) -> Dataset:
     return take(data, np.sort(np.random.default_rng(seed).choice(len(data), size, replace=False)))
 
 
-def auto(model: Model, data: Dataset, M: int, seed: int) -> tuple[Points, str]:
-    """Of k-means, RPCholesky + Lloyd and greedy variance the points with the highest tight bound, and their name."""
-    X = np.asarray(data.X)
-    candidates = {
-        "rpcholesky": rpcholesky(model.kernel, X, M, seed),
-        "kmeans": kmeans(X, M, seed),
-        "greedy": greedy_variance(model.kernel, X, M),
-    }
-    dtype = X.dtype
-    bound = lambda Z: float(
-        collapsed(Model(model.kernel, model.likelihood, InducingPoints(jnp.asarray(Z, dtype))), data).tight
-    )
-    values = {name: bound(Z) for name, Z in candidates.items()}
-    best = max(values, key=lambda name: values[name] if np.isfinite(values[name]) else -np.inf)
-    return candidates[best], best
-
-
 METHODS = ("auto", "kmeans", "rpcholesky", "greedy", "random")
 
 
-def place(method: str | np.ndarray, model: Model, data: Dataset, M: int, seed: int) -> tuple[Points, str]:
-    """M pseudo-points by the named method, from at most max(10⁴, 20 M) rows; fewer where rows repeat. Also the name.
+def candidates(method: str | np.ndarray, kernel: AbstractKernel, data: Dataset, M: int, seed: int) -> dict[str, Points]:
+    """Starts of M pseudo-points by the name of the method, from at most max(10⁴, 20 M) rows; fewer where rows repeat.
 
-    `method` may be the points themselves.
+    One for a named method or for points given as an array; three for "auto", to be tried against each other.
     """
     if not isinstance(method, str):
-        return distinct(np.asarray(method)), "given points"
+        return {"hand": distinct(np.asarray(method))}
     rows = sample(data, max(10_000, 20 * M), seed)
     X = np.asarray(rows.X)
-    if method == "auto":
-        return auto(model, rows, M, seed)
-    if method == "kmeans":
-        return kmeans(X, M, seed, np.asarray(rows.weight)), method
-    if method == "rpcholesky":
-        return rpcholesky(model.kernel, X, M, seed), method
-    if method == "greedy":
-        return greedy_variance(model.kernel, X, M), method
-    if method == "random":
-        return random(X, M, seed), method
-    raise ValueError(f"inducing start {method!r} is unknown: use one of {', '.join(METHODS)}")
+    makers = {
+        "kmeans": lambda: kmeans(X, M, seed, np.asarray(rows.weight)),
+        "rpcholesky": lambda: rpcholesky(kernel, X, M, seed),
+        "greedy": lambda: greedy_variance(kernel, X, M),
+        "random": lambda: random(X, M, seed),
+    }
+    names = ("kmeans", "rpcholesky", "greedy") if method == "auto" else (method,)
+    if unknown := set(names) - set(makers):
+        raise ValueError(f"inducing start {unknown.pop()!r} is unknown: use one of {', '.join(METHODS)}")
+    return {name: makers[name]() for name in names}

@@ -1,5 +1,8 @@
 """Where hyperparameters start, and kernels by name."""
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 from jaxtyping import Float
 
@@ -17,7 +20,7 @@ from .kernels import (
 
 __all__ = ["KERNELS", "named_kernel", "robust", "ulapane"]
 
-_STATIONARY = {
+_STATIONARY: dict[str, Callable[..., AbstractKernel]] = {
     "matern52": Matern52,
     "matern32": Matern32,
     "matern12": Matern12,
@@ -30,8 +33,10 @@ KERNELS = (*_STATIONARY, "linear")
 
 def named_kernel(name: str, lengthscale: float, variance: float, D: int) -> AbstractKernel:
     """The kernel of that name with one lengthscale for each of D columns. Raises ValueError on an unknown name."""
+    v: Any = variance
     if name == "linear":
-        return Linear(np.full(D, variance / D)) + Constant(variance)
+        each: Any = np.full(D, variance / D)
+        return Linear(each) + Constant(v)
     if name not in _STATIONARY:
         raise ValueError(f"kernel {name!r} is unknown: use one of {', '.join(KERNELS)}, or a kernel object")
     return _STATIONARY[name](np.full(D, lengthscale), variance)

@@ -19,6 +19,7 @@ from .params import Number, positive
 __all__ = [
     "RBF",
     "AbstractKernel",
+    "AbstractStationary",
     "Constant",
     "Linear",
     "Matern12",

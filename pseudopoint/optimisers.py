@@ -58,7 +58,7 @@ class Info(NamedTuple):
 class Guard(NamedTuple):
     """The step counter and the safety: all steps are multiplied by `scale` ≤ 1."""
 
-    count: Int[Array, ""]
+    steps: Int[Array, ""]
     scale: Scalar
     undone: Int[Array, ""]
 
@@ -66,7 +66,7 @@ class Guard(NamedTuple):
         """`new` if it is good, growing back to full steps; else `old`, and half the step from now on."""
         scale = jnp.where(good, jnp.minimum(1.0, 1.1 * self.scale), 0.5 * self.scale).astype(self.scale.dtype)
         kept = jax.tree.map(lambda a, b: jnp.where(good, a, b), new, old)
-        return kept, Guard(self.count + 1, scale, self.undone + jnp.where(good, 0, 1))
+        return kept, Guard(self.steps + 1, scale, self.undone + jnp.where(good, 0, 1))
 
 
 def _guard(dtype) -> Guard:
@@ -135,8 +135,8 @@ class NaturalGradient(AbstractStepper):
         else:
             value, (dv, dm, dS) = jax.value_and_grad(objective, (0, 1, 2))(*arguments)
             updates, rest = self.rest.update(-dv, state.rest, hyper.vector)
-            vector, norm = hyper.vector + guard.scale * updates, jnp.linalg.norm(dv)
-        gamma = guard.scale * self.gamma(guard.count)
+            vector, norm = hyper.vector + guard.scale * jnp.asarray(updates), jnp.linalg.norm(dv)
+        gamma = guard.scale * self.gamma(guard.steps)
         precision = (1 - gamma) * q.precision - gamma * (dS + dS.T)
         L, cov, half_logdet = _invert(precision)
         new = (vector, MeanPrecision(q.mean + gamma * (cov @ dm), precision), cov, half_logdet, rest)
@@ -173,7 +173,7 @@ class Optax(AbstractStepper):
         objective = lambda vector: elbo(every.rebuild(vector), batch, num_data, self.tight)[0]
         value, gradient = jax.value_and_grad(objective)(every.vector)
         updates, rest = self.optimiser.update(-gradient, state.rest, every.vector)
-        new = (every.vector + state.guard.scale * updates, rest)
+        new = (every.vector + state.guard.scale * jnp.asarray(updates), rest)
         good = jnp.isfinite(value) & _finite(new[0])
         (vector, rest), guard = state.guard.keep(good, new, (every.vector, state.rest))
         info = Info(value, jnp.linalg.norm(gradient), state.guard.scale, guard.undone)

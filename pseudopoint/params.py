@@ -1,13 +1,13 @@
 """Human values in the models, unconstrained numbers in the optimiser, and one walk between the two.
 
 A model's fields hold what a person reads: a lengthscale is a length, a variance a variance. How a field is constrained
-is metadata of the field (`positive()`, `bounded()`, `real()`); only `Free` below reads it. Optimisers see one flat
+is metadata of the field (`positive()`, `bounded()`; any other is free); only `Free` reads it. Optimisers see one flat
 vector.
 """
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
 import equinox as eqx
 import jax
@@ -15,9 +15,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-__all__ = ["Free", "Number", "bounded", "cast", "free", "positive", "real"]
+__all__ = ["Free", "Number", "bounded", "cast", "free", "positive"]
 
-Number = Array | np.ndarray
+# A field holds NumPy numbers until `cast`; to a type checker they are the JAX arrays they become.
+if TYPE_CHECKING:
+    Number: TypeAlias = Array
+else:
+    Number = Array | np.ndarray
 T = TypeVar("T")
 
 
@@ -86,11 +90,6 @@ def positive(lower: float = 0.0, **keywords) -> Any:
 def bounded(lower: float, upper: float, **keywords) -> Any:
     """A field of numbers strictly between `lower` and `upper`."""
     return eqx.field(converter=_array, metadata={"bijector": Sigmoid(lower, upper)}, **keywords)
-
-
-def real(**keywords) -> Any:
-    """A field of unconstrained numbers."""
-    return eqx.field(converter=_array, metadata={"bijector": IDENTITY}, **keywords)
 
 
 def cast(tree: T, dtype: Any) -> T:

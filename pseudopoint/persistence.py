@@ -22,10 +22,8 @@ import importlib.util
 import json
 import math
 import os
-import secrets
-import shutil
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any, BinaryIO
 
@@ -36,6 +34,7 @@ import safetensors.numpy
 from safetensors import SafetensorError
 
 from . import __version__
+from .files import whole_file
 
 __all__ = ["FORMAT_VERSION", "ModelFileError", "describe", "load", "save"]
 
@@ -85,7 +84,8 @@ def save(path: FilePath, tree: Any, *, kind: str, classes: Sequence[type] = ()) 
         blob = safetensors.numpy.save(tensors, _metadata(kind, spec))
         # The digest is that of the file with zeros in its place; the first match is in the header.
         digest = hashlib.sha256(blob).hexdigest()
-        _write_atomically(path, blob.replace(_digest_field(NO_DIGEST), _digest_field(digest), 1))
+        with whole_file(path) as file:
+            file.write(blob.replace(_digest_field(NO_DIGEST), _digest_field(digest), 1))
 
 
 def load(path: FilePath, *, kind: str, classes: Sequence[type] = ()) -> Any:
@@ -250,22 +250,6 @@ def _digest(data: bytes, end: int, stored: str) -> str:
     digest = hashlib.sha256(data[:end].replace(_digest_field(stored), _digest_field(NO_DIGEST)))
     digest.update(memoryview(data)[end:])
     return digest.hexdigest()
-
-
-def _write_atomically(path: FilePath, blob: bytes) -> None:
-    target = os.path.realpath(path)  # a link keeps pointing to its file
-    temporary = os.path.join(os.path.dirname(target), f".{PACKAGE}-{secrets.token_hex(8)}.tmp")
-    try:
-        with open(temporary, "xb") as file:
-            file.write(blob)
-            file.flush()
-            os.fsync(file.fileno())
-        with suppress(FileNotFoundError):
-            shutil.copymode(target, temporary)
-        os.replace(temporary, target)
-    finally:
-        with suppress(OSError):  # gone already, unless something failed
-            os.unlink(temporary)
 
 
 def _open(path: FilePath) -> BinaryIO:

@@ -16,7 +16,7 @@ from .gaussians import AbstractGaussian
 from .kernels import AbstractKernel
 from .likelihoods import AbstractLikelihood
 from .linalg import Factor, Scalar, default_jitter, factorise, quad_diag
-from .params import Number, real
+from .params import Number
 
 __all__ = [
     "AbstractPosterior",
@@ -121,14 +121,14 @@ class AbstractPosterior(eqx.Module):
 class InducingPoints(eqx.Module):
     """Pseudo-points whose q(u) is the best one, integrated out: the posterior of `bounds.collapsed`."""
 
-    Z: Points = real()
+    Z: Points
     jitter: float | None = eqx.field(static=True, default=None)
 
 
 class Whitened(AbstractPosterior):
     """q is that of v = L⁻¹u, whose prior is N(0, I): better conditioned, and u follows the kernel as it learns."""
 
-    Z: Points = real()
+    Z: Points
     q: AbstractGaussian
     jitter: float | None = eqx.field(static=True, default=None)
 
@@ -141,7 +141,7 @@ class Whitened(AbstractPosterior):
 class Unwhitened(AbstractPosterior):
     """q is that of u = f(Z) itself, as the papers write it (Kobe 2.25)."""
 
-    Z: Points = real()
+    Z: Points
     q: AbstractGaussian
     jitter: float | None = eqx.field(static=True, default=None)
 

@@ -4,6 +4,7 @@ course."""
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 import optax
@@ -12,8 +13,8 @@ from .bounds import Collapsed, collapsed, marginal, upper
 from .data import Dataset
 from .gaussians import MeanPrecision
 from .history import Progress, Record
-from .inducing import place, sample
-from .kernels import AbstractKernel
+from .inducing import candidates, sample
+from .kernels import AbstractKernel, AbstractStationary, Periodic
 from .likelihoods import Gaussian
 from .linalg import explain_failure
 from .minimisers import FitError, Maximum, lbfgsb
@@ -27,7 +28,8 @@ __all__ = ["METHODS", "Fitted", "Settings", "choose_method", "choose_num_inducin
 METHODS = ("auto", "exact", "collapsed", "svgp")
 EXACT_ROWS = 1000
 COLLAPSED_ROWS = 50_000
-WARM_ROWS = 4000
+RACE_ROWS, RACE_ITERATIONS = 4000, 20
+WARM_ROWS, WARM_ITERATIONS = 500, 50
 
 
 class Settings(NamedTuple):
@@ -38,6 +40,7 @@ class Settings(NamedTuple):
     inducing: str | np.ndarray = "auto"
     learn_inducing: bool = True
     tight: bool = True
+    warm: bool = False
     max_iter: int | None = None
     batch_size: int = 1024
     learning_rate: float = 0.02
@@ -111,30 +114,25 @@ def _fit_exact(model, data, settings, progress) -> Fitted:
     result = _maximise(evidence, model, data, settings.max_iter or 200, progress)
     value, predictor = marginal(result.model, data)
     value = float(value)
-    return _fitted(result, predictor, (value, value, value), ())
+    return _fitted(result, predictor, value, value, value, ())
 
 
 def _fit_collapsed(model, data, settings, progress) -> Fitted:
-    model, notes = _place(model, data, settings)
-    frozen = () if settings.learn_inducing else (lambda m: m.posterior.Z,)
-    objective = tight if settings.tight else vfe
-    result = _maximise(objective, model, data, settings.max_iter or 200, progress, *frozen)
+    model, notes = _start_sparse(model, data, settings)
+    result = _maximise(_objective(settings), model, data, settings.max_iter or 200, progress, *_frozen(settings))
     return _finish(result, data, settings, notes)
 
 
 def _fit_svgp(model, data, settings, progress) -> Fitted:
-    """Hyperparameters start from a collapsed fit of a sample; then minibatches; q ends at its optimum for all rows."""
-    model, notes = _place(model, data, settings)
-    frozen = () if settings.learn_inducing else (lambda m: m.posterior.Z,)
-    rows = cast(sample(data, WARM_ROWS, settings.seed), data.X.dtype)
-    warm = _maximise(tight if settings.tight else vfe, model, rows, 30, None, *frozen).model
-    M, dtype = len(warm.posterior.Z), data.X.dtype
-    q = MeanPrecision(jnp.zeros(M, dtype), jnp.eye(M, dtype=dtype))
+    """Minibatches; at the end q takes its optimum for all rows, a natural step of size 1."""
+    model, notes = _start_sparse(model, data, settings)
+    Z, dtype = model.posterior.Z, data.X.dtype
+    q = MeanPrecision(jnp.zeros(len(Z), dtype), jnp.eye(len(Z), dtype=dtype))
     steps = settings.max_iter or 2000
     batch_size = min(settings.batch_size, len(data))
-    rate = optax.cosine_decay_schedule(settings.learning_rate, steps)
-    stepper = NaturalGradient(averaging(len(data), batch_size, 5.0), optax.adam(rate), frozen, settings.tight)
-    state = start(Model(warm.kernel, warm.likelihood, Whitened(warm.posterior.Z, q)), stepper, settings.seed)
+    rest = optax.adam(optax.cosine_decay_schedule(settings.learning_rate, steps))
+    stepper = NaturalGradient(averaging(len(data), batch_size, 5.0), rest, _frozen(settings), settings.tight)
+    state = start(Model(model.kernel, model.likelihood, Whitened(Z, q)), stepper, settings.seed)
     state, history = fit(state, stepper, data, steps=steps, batch_size=batch_size, progress=progress)
     learned = state.model
     model = Model(learned.kernel, learned.likelihood, InducingPoints(learned.posterior.Z))
@@ -145,16 +143,57 @@ def _fit_svgp(model, data, settings, progress) -> Fitted:
 _COURSES: dict[str, Callable[..., Fitted]] = {"exact": _fit_exact, "collapsed": _fit_collapsed, "svgp": _fit_svgp}
 
 
-def _place(model, data, settings):
-    """The model with pseudo-points, and notes on where they came from."""
+def _objective(settings):
+    return tight if settings.tight else vfe
+
+
+def _frozen(settings):
+    return () if settings.learn_inducing else (lambda m: m.posterior.Z,)
+
+
+def _start_sparse(model, data, settings):
+    """The model with pseudo-points, and notes on where they came from.
+
+    Where several starts are tried, each climbs the bound of a sample of rows for a few iterations, and the best goes on
+    from where it stands. The bound before climbing is a poor judge: points move, and take the hyperparameters along.
+    """
+    model = _warm(model, data, settings)
     M = settings.num_inducing or choose_num_inducing(len(data))
     if not isinstance(settings.inducing, str):
         M = len(settings.inducing)
-    Z, name = place(settings.inducing, model, data, M, settings.seed)
-    notes = (f"inducing points: {len(Z)}, started by {name}",)
-    if len(Z) < M:
-        notes += (f"{M} inducing points asked for, {len(Z)} used: there are no more distinct rows to place them on",)
-    return Model(model.kernel, model.likelihood, InducingPoints(jnp.asarray(Z, data.X.dtype))), notes
+    starts = candidates(settings.inducing, model.kernel, data, M, settings.seed)
+    points = lambda Z: InducingPoints(jnp.asarray(Z, data.X.dtype))
+    runners = {name: Model(model.kernel, model.likelihood, points(Z)) for name, Z in starts.items()}
+    name = next(iter(runners))
+    if len(runners) > 1:
+        few = cast(sample(data, RACE_ROWS, settings.seed), data.X.dtype)
+        race = lambda runner: _maximise(_objective(settings), runner, few, RACE_ITERATIONS, None, *_frozen(settings))
+        results = {name: race(runner) for name, runner in runners.items()}
+        name = max(results, key=lambda name: results[name].bound)
+        runners[name] = results[name].model
+    notes = (f"inducing points: {len(starts[name])}, started by {name}",)
+    if len(starts[name]) < M:
+        notes += (f"only {len(starts[name])} of {M} inducing points used: there are no more distinct rows for them",)
+    return runners[name], notes
+
+
+def _warm(model, data, settings):
+    """The model with hyperparameters from an exact fit of a few rows, tempered, if `settings.warm`.
+
+    Sparse bounds have optima in which a weak input is ignored for good; an exact fit of few rows tells which inputs
+    matter before any pseudo-point is placed. What it cannot know from few rows is held back: the noise starts no
+    smaller than usual, and no input starts as irrelevant, where its gradient would vanish.
+    """
+    if not settings.warm:
+        return model
+    few = cast(sample(data, WARM_ROWS, settings.seed), data.X.dtype)
+    learned = _maximise(evidence, model, few, WARM_ITERATIONS, None).model
+    noise = Gaussian(jnp.maximum(learned.likelihood.variance, model.likelihood.variance))
+    kernel = learned.kernel
+    if isinstance(kernel, AbstractStationary | Periodic):
+        longest = 2 * jnp.sqrt(jnp.asarray(data.X.shape[1], data.X.dtype))
+        kernel = eqx.tree_at(lambda k: k.lengthscale, kernel, jnp.minimum(kernel.lengthscale, longest))
+    return Model(kernel, noise)
 
 
 def _maximise(objective, model, data, max_iter, progress, *frozen) -> Maximum:
@@ -167,12 +206,14 @@ def _maximise(objective, model, data, max_iter, progress, *frozen) -> Maximum:
 def _finish(result: Maximum, data, settings, notes) -> Fitted:
     """The natural step of size 1 on all rows: the optimal q for the learned parameters, and the bounds around it."""
     c: Collapsed = collapsed(result.model, data)
-    bounds = (float(c.tight if settings.tight else c.vfe), float(c.vfe), float(upper(result.model, data)))
-    return _fitted(result, c.predictor, bounds, notes)
+    bound = float(c.tight if settings.tight else c.vfe)
+    return _fitted(result, c.predictor, bound, float(c.vfe), float(upper(result.model, data)), notes)
 
 
-def _fitted(result, predictor, bounds, notes) -> Fitted:
-    return Fitted(result.model, predictor, "", "", *bounds, result.history, result.undone, result.converged, notes)
+def _fitted(result, predictor, bound, vfe, upper, notes) -> Fitted:
+    return Fitted(
+        result.model, predictor, "", "", bound, vfe, upper, result.history, result.undone, result.converged, notes
+    )
 
 
 def _explain(model: Any, data: Dataset) -> str:

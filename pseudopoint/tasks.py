@@ -4,7 +4,7 @@ import time
 from collections.abc import Iterator
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -75,8 +75,8 @@ def fit_table(
     scored = None
     if held_out is not None and len(held_out):
         scored = _predictions(model, encoder, iter([held_out]))
-        result["test"] = _measures(model, *scored[:3], 0.9)
-        result["notes"] += scored[3]
+        result["test"] = _measures(model, scored, 0.9)
+        result["notes"] += scored.notes
     if out is not None:
         model.save(
             out, extra={"encoder": encoder.to_dict(), "rows": len(y), "seconds": seconds, "test": result["test"]}
@@ -106,10 +106,10 @@ def predict_table(model_file: str | Path, table: str | Path, out: str | Path, in
 def score_table(model_file: str | Path, table: str | Path, interval: float = 0.9) -> Result:
     """How well a saved model predicts a table that holds the target: see `_measures`."""
     model, encoder, _ = _load(model_file)
-    y, mean, std, notes = _predictions(model, encoder, read_chunks(table, CHUNK_ROWS, encoder))
-    if len(y) == 0:
+    scored = _predictions(model, encoder, read_chunks(table, CHUNK_ROWS, encoder))
+    if len(scored.y) == 0:
         raise TableError(f"the target {encoder.target_name!r} is missing in every row; give a table that holds it")
-    return _measures(model, y, mean, std, interval) | {"notes": notes}
+    return _measures(model, scored, interval) | {"notes": scored.notes}
 
 
 def inspect_model(model_file: str | Path) -> Result:
@@ -164,8 +164,16 @@ def _load(model_file) -> tuple[GPRegressor, TableEncoder, dict[str, Any]]:
     return model, TableEncoder.from_dict(extra["encoder"]), extra
 
 
-def _predictions(model, encoder, frames: Iterator[pd.DataFrame]):
+class Scored(NamedTuple):
     """Truth, mean and standard deviation of all rows that have a target, and notes."""
+
+    y: np.ndarray
+    mean: np.ndarray
+    std: np.ndarray
+    notes: list[str]
+
+
+def _predictions(model, encoder, frames: Iterator[pd.DataFrame]) -> Scored:
     parts: list[tuple] = []
     oddities: list[Oddity] = []
     missing = 0
@@ -179,7 +187,8 @@ def _predictions(model, encoder, frames: Iterator[pd.DataFrame]):
             oddities += odd
     y, mean, std = (np.concatenate(column) for column in zip(*parts, strict=True)) if parts else (np.empty(0),) * 3
     notes = in_words(oddities)
-    return y, mean, std, [*notes, f"{missing} rows without a target were not scored"] if missing else notes
+    notes += [f"{missing} rows without a target were not scored"] if missing else []
+    return Scored(y, mean, std, notes)
 
 
 def _prediction_frame(model, target, X, interval) -> pd.DataFrame:
@@ -196,8 +205,9 @@ def _prediction_frame(model, target, X, interval) -> pd.DataFrame:
     )
 
 
-def _measures(model, y, mean, std, interval) -> Result:
+def _measures(model, scored: Scored, interval) -> Result:
     """Per row: errors and log density in units of the target, the latter also per standard deviation of the target."""
+    y, mean, std, _ = scored
     density = metrics.mean_log_density(y, mean, std)
     lower, upper = metrics.interval(mean, std, interval)
     return {
@@ -260,16 +270,15 @@ def _report(model, encoder, result, scored, name) -> Report:
     history, lengthscales = model.history_, _lengthscales(model)
     names = [encoder.feature_names[i] for i in model.standardiser_.columns]
     columns = (history["step"].astype(int), history["bound"], history["seconds"])
-    y, mean, std = (None, None, None) if scored is None else scored[:3]
-    lower, upper = (None, None) if scored is None else metrics.interval(mean, std, 0.9)
+    lower, upper = (None, None) if scored is None else metrics.interval(scored.mean, scored.std, 0.9)
     return Report(
         title=f"{encoder.target_name} in {name}",
         summary=[(label, value) for label, value in in_lines(result) if label != "note"],
         notes=result["notes"],
         history=list(zip(*(column.tolist() for column in columns), strict=True)),
-        y=y,
-        mean=mean,
-        std=std,
+        y=None if scored is None else scored.y,
+        mean=None if scored is None else scored.mean,
+        std=None if scored is None else scored.std,
         lower=lower,
         upper=upper,
         relevance=[] if lengthscales is None else list(zip(names, (1 / lengthscales).tolist(), strict=True)),

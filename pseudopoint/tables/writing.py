@@ -1,18 +1,17 @@
 """Files written whole or not at all, and DataFrames appended to one chunk by chunk."""
 
 import gzip
-import os
-import secrets
 from collections.abc import Iterator
-from contextlib import closing, contextmanager, nullcontext
-from io import BufferedIOBase
+from contextlib import ExitStack, closing, contextmanager, nullcontext
 from os import PathLike
 from pathlib import Path
+from typing import BinaryIO, cast
 
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from pseudopoint import files
 from pseudopoint.tables.messages import TableError
 from pseudopoint.tables.reading import table_suffix
 
@@ -20,27 +19,14 @@ __all__ = ["ChunkWriter", "whole_file", "write_chunks"]
 
 
 @contextmanager
-def whole_file(path: str | PathLike[str]) -> Iterator[BufferedIOBase]:
-    """An open binary file that becomes `path` when the `with` block ends, and vanishes if the block raises anything.
-
-    It lies beside `path` under a temporary name, so that the last step is one rename on one file system: a reader finds
-    the old file or the new one, never a part. Raises `TableError` at once if the file cannot be made there.
-    """
-    path = Path(path).resolve()  # a rename over a symbolic link would replace the link
-    if path.is_dir():
-        raise TableError(f"{path}: is a folder; give the name of a file")
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
-    try:
-        handle = open(temporary, "xb")
-    except OSError as error:
-        raise TableError(f"{path}: cannot be written ({error.strerror}); check the folder") from None
-    try:
-        with handle:
-            yield handle
-        os.replace(temporary, path)
-    except BaseException:  # KeyboardInterrupt too
-        temporary.unlink(missing_ok=True)
-        raise
+def whole_file(path: str | PathLike[str]) -> Iterator[BinaryIO]:
+    """`files.whole_file`, with a `TableError` at once if the file cannot be made there."""
+    with ExitStack() as stack:
+        try:
+            handle = stack.enter_context(files.whole_file(path))
+        except OSError as error:
+            raise TableError(f"{path}: cannot be written ({error.strerror}); check the folder") from None
+        yield handle
 
 
 class ChunkWriter:
@@ -49,7 +35,7 @@ class ChunkWriter:
     `columns` are those of the first DataFrame, None before it.
     """
 
-    def __init__(self, handle: BufferedIOBase, parquet: bool):
+    def __init__(self, handle: BinaryIO, parquet: bool):
         self._handle = handle
         self._parquet = parquet
         self._parquet_writer: pq.ParquetWriter | None = None
@@ -92,7 +78,7 @@ def write_chunks(path: str | PathLike[str]) -> Iterator[ChunkWriter]:
     with whole_file(path) as plain:
         # No name and no time inside, so that the same rows are the same bytes.
         compressed = gzip.GzipFile("", "wb", fileobj=plain, mtime=0) if suffix == ".csv.gz" else nullcontext(plain)
-        with compressed as handle, closing(ChunkWriter(handle, suffix == ".parquet")) as writer:
+        with compressed as handle, closing(ChunkWriter(cast(BinaryIO, handle), suffix == ".parquet")) as writer:
             yield writer
             if writer.columns is None:
                 raise TableError(f"{path}: there is nothing to write; append at least one chunk")

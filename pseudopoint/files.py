@@ -1,0 +1,35 @@
+"""Files written whole or not at all."""
+
+import os
+import secrets
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import BinaryIO
+
+__all__ = ["whole_file"]
+
+
+@contextmanager
+def whole_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
+    """An open binary file that becomes `path` when the `with` block ends, and vanishes if the block raises anything.
+
+    It lies beside `path` under a temporary name, so that the last step is one rename on one file system: a reader finds
+    the old file or the new one, never a part. An existing file keeps its permissions, a symbolic link its target.
+    Raises OSError if the file cannot be made there.
+    """
+    target = os.path.realpath(path)
+    if os.path.isdir(target):
+        raise IsADirectoryError(None, "it is a folder", os.fspath(path))
+    temporary = os.path.join(os.path.dirname(target), f".{os.path.basename(target)}.{secrets.token_hex(4)}.part")
+    try:
+        with open(temporary, "xb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        with suppress(FileNotFoundError):
+            shutil.copymode(target, temporary)
+        os.replace(temporary, target)
+    finally:  # gone already, unless something failed, KeyboardInterrupt included
+        with suppress(OSError):
+            os.unlink(temporary)
