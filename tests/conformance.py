@@ -5,8 +5,12 @@
 too. Run the checks inside `jax.enable_x64`.
 """
 
+# Fields take floats and NumPy arrays and become JAX arrays in `cast` or under jit; a type checker knows the last alone.
+# pyright: reportArgumentType=false
+
 from collections.abc import Callable
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -17,7 +21,6 @@ from scipy.integrate import quad
 from pseudopoint import kernels as k
 from pseudopoint.gaussians import AbstractGaussian, MeanChol, MeanCovariance, MeanPrecision, Natural
 from pseudopoint.likelihoods import AbstractLikelihood, Gaussian
-from pseudopoint.params import cast
 
 Array = np.ndarray
 KernelFactory = Callable[[int], k.AbstractKernel]
@@ -39,23 +42,17 @@ KERNELS: dict[str, KernelFactory] = {
     "rbf": lambda D=3: k.RBF(one(D), 1.7),
     "rbf_ard": lambda D=3: k.RBF(ard(D), 1.7),
     "matern12": lambda D=3: k.Matern12(one(D), 1.7),
-    "matern12_ard": lambda D=3: k.Matern12(ard(D), 1.7),
-    "matern32": lambda D=3: k.Matern32(one(D), 1.7),
     "matern32_ard": lambda D=3: k.Matern32(ard(D), 1.7),
     "matern52": lambda D=3: k.Matern52(one(D), 1.7),
-    "matern52_ard": lambda D=3: k.Matern52(ard(D), 1.7),
-    "rational_quadratic": lambda D=3: k.RationalQuadratic(one(D), 1.7, 0.8),
     "rational_quadratic_ard": lambda D=3: k.RationalQuadratic(ard(D), 1.7, 0.8),
-    "periodic": lambda D=3: k.Periodic(2 * one(D), 1.7, 3.1),
     "periodic_ard": lambda D=3: k.Periodic(2 * ard(D), 1.7, np.linspace(2.1, 4.3, D)),
     "linear": lambda D=3: k.Linear(0.6 / D),
     "linear_ard": lambda D=3: k.Linear(0.6 / D * ard(D)),
     "constant": lambda D=3: k.Constant(0.4),
     "white": lambda D=3: k.White(0.3),
-    "sum": lambda D=3: k.RBF(ard(D), 1.7) + k.Linear(0.6 / D) + k.Constant(0.4) + k.White(0.3),
-    "product": lambda D=3: k.Matern32(ard(D), 1.7) * k.Linear(0.6 / D) * k.Periodic(2 * one(D), 0.8, 3.1),
+    "sum": lambda D=3: k.RBF(ard(D), 1.7) + k.Constant(0.4) + k.White(0.3),
+    "product": lambda D=3: k.Matern32(one(D), 1.7) * k.Linear(0.6 / D),
     "on": lambda D=3: k.Matern52(np.array([1.9, 0.7]), 1.7).on(2, 0),
-    "tree": lambda D=3: (k.RBF(one(D)) + k.Linear(0.6).on(1)) * k.Matern12(ard(D), 1.2) + k.White(0.3).on(0, 1),
 }
 
 Formula = Callable[[Any, Array, Array], Array]
@@ -80,26 +77,31 @@ def formula(kernel: k.AbstractKernel, X: Array, Z: Array) -> Array:
     return FORMULAS[type(kernel)](kernel, X, Z)
 
 
-@jax.jit
-def matrices(kernel, X, Z):
-    """K(X, Z), K(X, X) and the diagonal."""
-    return kernel(X, Z), kernel(X, X), kernel.diag(X)
+class Evaluation(NamedTuple):
+    """K(X, Z), the diagonal at X, a number that depends on every entry of both, and its gradient in (kernel, X, Z)."""
+
+    K: Any
+    diagonal: Any
+    value: Any
+    gradient: Any
 
 
 @jax.jit
-def weighted(kernel, X, Z):
-    """A number that depends on every entry of all three."""
-    parts = matrices(kernel, X, Z)
-    return sum(jnp.sum(jnp.cos(jnp.arange(part.size)).reshape(part.shape) * part) for part in parts)
+def evaluate(kernel: k.AbstractKernel, X: Array, Z: Array) -> Evaluation:
+    """All of a kernel in one compilation. X and Z have the same number of rows, so that (X, X) needs no second one."""
+
+    def weighted(kernel, X, Z):
+        K, diagonal = kernel(X, Z), kernel.diag(X)
+        weights = np.cos(np.arange(K.size + diagonal.size)).astype(K.dtype)
+        return weights @ jnp.concatenate([K.ravel(), diagonal]), (K, diagonal)
+
+    (value, (K, diagonal)), gradient = jax.value_and_grad(weighted, (0, 1, 2), has_aux=True)(kernel, X, Z)
+    return Evaluation(K, diagonal, value, gradient)
 
 
-gradient = jax.jit(jax.grad(weighted, (0, 1, 2)))
-
-
-def rows(D: int = 3) -> tuple[Array, Array]:
-    """Seven rows X and five rows Z, none of them close."""
-    rng = np.random.default_rng(20180301)
-    return rng.normal(size=(7, D)), rng.normal(size=(5, D))
+def rows(D: int = 3, seed: int = 20180301) -> tuple[Array, Array]:
+    """Six rows X and six rows Z."""
+    return tuple(np.random.default_rng(seed).normal(size=(2, 6, D)))
 
 
 def coincident_rows(D: int = 3) -> tuple[Array, Array]:
@@ -129,91 +131,79 @@ def finite_differences(f: Callable, arguments: Any, h: float = 1e-3) -> list[Arr
 
 def check_matrix_is_the_formula(make: KernelFactory) -> None:
     for X, Z in (rows(), coincident_rows()):
-        kernel = make(3)
-        K, Kxx, _ = matrices(kernel, X, Z)
-        assert K.shape == (7, 5)
-        np.testing.assert_allclose(K, formula(kernel, X, Z), rtol=0, atol=1e-12)
-        np.testing.assert_allclose(Kxx, formula(kernel, X, X), rtol=0, atol=1e-12)
+        K = evaluate(make(3), X, Z).K
+        assert K.shape == (6, 6)
+        np.testing.assert_allclose(K, formula(make(3), X, Z), rtol=0, atol=1e-12)
 
 
 def check_diagonal(make: KernelFactory) -> None:
     for D in (3, 784):
-        X, Z = coincident_rows(D)
-        _, Kxx, diagonal = matrices(make(D), X, Z)
-        assert diagonal.shape == (7,)
-        np.testing.assert_allclose(diagonal, np.diag(Kxx), rtol=1e-12)
+        X, _ = coincident_rows(D)
+        of = evaluate(make(D), X, X)
+        assert of.diagonal.shape == (6,)
+        np.testing.assert_allclose(of.diagonal, np.diag(of.K), rtol=1e-12)
 
 
 def check_symmetry(make: KernelFactory) -> None:
     X, Z = coincident_rows()
-    K, Kxx, _ = matrices(make(3), X, Z)
-    np.testing.assert_allclose(Kxx, Kxx.T, rtol=0, atol=1e-15)
-    np.testing.assert_allclose(K, make(3)(jnp.asarray(Z), jnp.asarray(X)).T, rtol=0, atol=1e-14)
+    K = evaluate(make(3), X, X).K
+    np.testing.assert_allclose(K, K.T, rtol=0, atol=1e-15)
+    np.testing.assert_allclose(evaluate(make(3), X, Z).K, evaluate(make(3), Z, X).K.T, rtol=0, atol=1e-14)
 
 
 def check_positive_semidefinite(make: KernelFactory) -> None:
-    X = jnp.asarray(np.random.default_rng(1).normal(size=(40, 3)))
-    K = np.asarray(make(3)(X, X))
-    assert np.linalg.eigvalsh(K).min() > -1e-13 * np.trace(K)
+    for seed in range(20):
+        X, _ = rows(seed=seed)
+        K = np.asarray(evaluate(make(3), X, X).K)
+        assert np.linalg.eigvalsh(K).min() > -1e-14 * np.trace(K)
 
 
 def check_gradient_away_from_coincidence(make: KernelFactory) -> None:
     arguments = (make(3), *rows())
-    for ours, truth in zip(
-        jax.tree.leaves(gradient(*arguments)), finite_differences(weighted, arguments), strict=True
-    ):
-        np.testing.assert_allclose(ours, truth, rtol=1e-8, atol=1e-9)
+    truth = finite_differences(lambda *a: evaluate(*a).value, arguments)
+    for ours, true in zip(jax.tree.leaves(evaluate(*arguments).gradient), truth, strict=True):
+        np.testing.assert_allclose(ours, true, rtol=1e-8, atol=1e-9)
 
 
 def check_gradient_at_coincident_points(make: KernelFactory) -> None:
     # Where the kernel has a kink, 0 is the symmetric choice, and symmetric differences agree with it.
     arguments = (make(3), *coincident_rows())
-    for ours, truth in zip(
-        jax.tree.leaves(gradient(*arguments)), finite_differences(weighted, arguments), strict=True
-    ):
+    truth = finite_differences(lambda *a: evaluate(*a).value, arguments)
+    for ours, true in zip(jax.tree.leaves(evaluate(*arguments).gradient), truth, strict=True):
         assert np.isfinite(ours).all()
-        np.testing.assert_allclose(ours, truth, rtol=1e-6, atol=1e-7)
+        np.testing.assert_allclose(ours, true, rtol=1e-7, atol=1e-8)
 
 
 def check_784_columns(make: KernelFactory) -> None:
-    kernel, (X, Z) = make(784), coincident_rows(784)
-    np.testing.assert_allclose(matrices(kernel, X, Z)[0], formula(kernel, X, Z), rtol=0, atol=1e-12)
-    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(gradient(kernel, X, Z)))
+    X, Z = coincident_rows(784)
+    of = evaluate(make(784), X, Z)
+    np.testing.assert_allclose(of.K, formula(make(784), X, Z), rtol=0, atol=1e-12)
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(of.gradient))
 
 
 def check_offset_inputs(make: KernelFactory) -> None:
     # Rounded to multiples of 2⁻²⁰, rows keep all their digits at 10⁶; what is left is the rounding of x/ℓ or 2πx/p, of
     # relative size eps. Without centring, ‖x‖² would lose 10⁶ times more.
     X, Z = (np.round(A * 2**20) / 2**20 + 1e6 for A in coincident_rows())
-    kernel = make(3)
-    truth = formula(kernel, X, Z)
-    error = np.abs(np.asarray(matrices(kernel, X, Z)[0]) - truth).max()
-    assert error <= 40 * np.finfo(float).eps * 1e6 * max(1.0, np.abs(truth).max())
+    truth = formula(make(3), X, Z)
+    error = np.abs(np.asarray(evaluate(make(3), X, Z).K) - truth).max()
+    assert error <= 10 * np.finfo(float).eps * 1e6 * max(1.0, np.abs(truth).max())
 
 
 def check_nan_is_not_hidden(make: KernelFactory) -> None:
-    kernel, (X, Z) = make(3), rows()
-    X[1], Z[2] = np.nan, np.nan
-    lost = np.isnan(formula(kernel, X, rows()[1]))
-    K = np.asarray(matrices(kernel, X, rows()[1])[0])
-    np.testing.assert_array_equal(np.isnan(K), lost)
-    lost = np.isnan(formula(kernel, rows()[0], Z))
-    assert np.isnan(np.asarray(matrices(kernel, rows()[0], Z)[0]))[lost].all()
+    (X, Z), bad = rows(), rows()[0]
+    bad[1] = np.nan
+    np.testing.assert_array_equal(np.isnan(evaluate(make(3), bad, Z).K), np.isnan(formula(make(3), bad, Z)))
+    lost = np.isnan(formula(make(3), X, bad))
+    assert np.isnan(np.asarray(evaluate(make(3), X, bad).K))[lost].all()
 
 
 def check_nan_hyperparameters_are_not_hidden(make: KernelFactory) -> None:
+    X, _ = rows()
     leaves, structure = jax.tree.flatten(make(3))
-    for i, leaf in enumerate(leaves):
-        bad = [np.full_like(leaf, np.nan) if i == j else other for j, other in enumerate(leaves)]
-        assert np.isnan(matrices(jax.tree.unflatten(structure, bad), *rows())[0]).all()
-
-
-def check_float32(make: KernelFactory) -> None:
-    X, Z = coincident_rows()
-    truth = formula(make(3), X, Z)
-    K, Kxx, diagonal = matrices(cast(make(3), jnp.float32), X.astype(np.float32), Z.astype(np.float32))
-    assert {K.dtype, Kxx.dtype, diagonal.dtype} == {jnp.dtype(jnp.float32)}
-    np.testing.assert_allclose(K, truth, rtol=0, atol=64 * np.finfo(np.float32).eps * max(1.0, np.abs(truth).max()))
+    for i in range(len(leaves)):
+        bad = [np.full_like(leaf, np.nan) if i == j else leaf for j, leaf in enumerate(leaves)]
+        assert np.isnan(evaluate(jax.tree.unflatten(structure, bad), X, X).K).any()
 
 
 KERNEL_CHECKS = (
@@ -227,7 +217,6 @@ KERNEL_CHECKS = (
     check_offset_inputs,
     check_nan_is_not_hidden,
     check_nan_hyperparameters_are_not_hidden,
-    check_float32,
 )
 
 # --- likelihoods -----------------------------------------------------------------------------------------------------
@@ -248,87 +237,93 @@ def over_the_line(g: Callable[[float], float], centre: float, sd: float) -> floa
 # How to sum over all values of y, given about where they lie.
 TOTALS: dict[type, Callable[[Callable[[float], float], float, float], float]] = {Gaussian: over_the_line}
 
+WEIGHTS_AND_RESIDUALS = ((1.0, 0.5), (3.0, 0.01), (0.5, 20.0), (1.0, 0.0), (0.0, 0.5))
 MEANS, VARIANCES = np.array([0.0, -1.3, 2.4]), np.array([1e-3, 0.7, 5.0])
 
 
-def row(value: Any) -> Array:
-    """One row."""
-    return np.array([value], float)
+class Rows(NamedTuple):
+    """What a likelihood says of four rows, and the sums of the slopes of its three functions in (mean, variance)."""
+
+    log_prob: Any
+    expectation: Any
+    log_density: Any
+    mean: Any
+    variance: Any
+    shrinkage: Any
+    slopes: Any
 
 
 @jax.jit
-def log_prob(likelihood, f, y):
-    """`log_prob` of one row."""
-    return likelihood.log_prob(f, y)[0]
+def four_rows(likelihood: AbstractLikelihood, mean: Array, variance: Array, y: Array) -> Rows:
+    """All of a likelihood in one compilation; `log_prob` is at f = mean, and `shrinkage` at (d, w) = (variance, y)."""
+
+    def functions(mean, variance):
+        log_prob = likelihood.log_prob(mean, y)
+        return log_prob, likelihood.expectation(mean, variance, y), likelihood.log_density(mean, variance, y)
+
+    slopes = jax.jacfwd(lambda a, b: jnp.stack(functions(mean + a, variance + b)), (0, 1))(0.0, 0.0)
+    moments = likelihood.predict(mean, variance)
+    return Rows(*functions(mean, variance), *moments, likelihood.shrinkage(variance, y), slopes)
 
 
-@jax.jit
-def log_density(likelihood, mean, variance, y):
-    """`log_density` of one row."""
-    return likelihood.log_density(mean, variance, y)[0]
+def say(likelihood: AbstractLikelihood, mean: Any, variance: Any, y: Any) -> Rows:
+    """`four_rows` of numbers, or of up to four rows."""
+    numbers = (np.resize(np.asarray(x, float), 4) for x in (mean, variance, y))
+    return four_rows(likelihood, *numbers)
 
 
 def check_log_prob_is_normalised(likelihood: AbstractLikelihood) -> None:
     for f in (-2.0, 0.4):
-        sd = float(likelihood.predict(jnp.array([f]), jnp.array([0.0])).variance[0]) ** 0.5
-        p = lambda y, f=f: float(jnp.exp(log_prob(likelihood, row(f), row(y))))
+        sd = float(say(likelihood, f, 0.0, f).variance[0]) ** 0.5
+        p = lambda y, f=f: float(np.exp(say(likelihood, f, 0.0, y).log_prob[0]))
         np.testing.assert_allclose(TOTALS[type(likelihood)](p, f, sd), 1.0, rtol=1e-10)
 
 
 def check_expectation(likelihood: AbstractLikelihood) -> None:
-    y = MEANS[::-1] + 0.2
-    ours = likelihood.expectation(jnp.asarray(MEANS), jnp.asarray(VARIANCES), jnp.asarray(y))
-    for value, mean, variance, target in zip(ours, MEANS, VARIANCES, y, strict=True):
-        g = lambda f, target=target: float(log_prob(likelihood, row(f), row(target)))
-        np.testing.assert_allclose(value, o.expect_normal(g, mean, variance), rtol=1e-10)
+    targets = MEANS[::-1] + 0.2
+    for mean, variance, y in zip(MEANS, VARIANCES, targets, strict=True):
+        g = lambda f, y=y: float(say(likelihood, f, 0.0, y).log_prob[0])
+        ours = say(likelihood, mean, variance, y).expectation[0]
+        np.testing.assert_allclose(ours, o.expect_normal(g, mean, variance), rtol=1e-10)
 
 
 def check_log_density(likelihood: AbstractLikelihood) -> None:
-    y = MEANS + np.array([0.01, -0.4, 1.1])
-    ours = likelihood.log_density(jnp.asarray(MEANS), jnp.asarray(VARIANCES), jnp.asarray(y))
-    for value, mean, variance, target in zip(ours, MEANS, VARIANCES, y, strict=True):
-        g = lambda f, target=target: float(jnp.exp(log_prob(likelihood, row(f), row(target))))
-        width = np.sqrt(float(likelihood.predict(jnp.array([target]), jnp.array([0.0])).variance[0]))
-        breaks = [target + s * width for s in (-8.0, -3.0, -1.0, 0.0, 1.0, 3.0, 8.0)]
-        np.testing.assert_allclose(value, np.log(o.expect_normal(g, mean, variance, breaks)), rtol=1e-9, atol=1e-9)
+    targets = MEANS + np.array([0.01, -0.4, 1.1])
+    for mean, variance, y in zip(MEANS, VARIANCES, targets, strict=True):
+        g = lambda f, y=y: float(np.exp(say(likelihood, f, 0.0, y).log_prob[0]))
+        width = float(say(likelihood, y, 0.0, y).variance[0]) ** 0.5
+        breaks = [y + s * width for s in (-8.0, -3.0, -1.0, 0.0, 1.0, 3.0, 8.0)]  # where a narrow p(y | f) lies
+        ours = say(likelihood, mean, variance, y).log_density[0]
+        np.testing.assert_allclose(ours, np.log(o.expect_normal(g, mean, variance, breaks)), rtol=0, atol=1e-9)
 
 
 def check_predictive_moments(likelihood: AbstractLikelihood) -> None:
-    means, variances = likelihood.predict(jnp.asarray(MEANS), jnp.asarray(VARIANCES))
-    for mean, variance, m, v in zip(means, variances, MEANS, VARIANCES, strict=True):
-        p = lambda y, m=m, v=v: float(jnp.exp(log_density(likelihood, row(m), row(v), row(y))))
-        total = lambda g, mean=mean, variance=variance: TOTALS[type(likelihood)](g, float(mean), float(variance) ** 0.5)
+    for m, v in zip(MEANS, VARIANCES, strict=True):
+        ours = say(likelihood, m, v, m)
+        mean, variance = float(ours.mean[0]), float(ours.variance[0])
+        p = lambda y, m=m, v=v: float(np.exp(say(likelihood, m, v, y).log_density[0]))
+        total = lambda g, mean=mean, variance=variance: TOTALS[type(likelihood)](g, mean, variance**0.5)
         np.testing.assert_allclose(total(lambda y, p=p: y * p(y)), mean, rtol=1e-9, atol=1e-10)
         np.testing.assert_allclose(total(lambda y, p=p, mean=mean: (y - mean) ** 2 * p(y)), variance, rtol=1e-9)
 
 
 def check_finite_far_out(likelihood: AbstractLikelihood) -> None:
-    f, y = jnp.array([-30.0, 30.0, -30.0, 30.0]), jnp.array([1.0, 1.0, 0.0, 0.0])
-    v = jnp.array([1e-6, 1e-6, 1e3, 1e3])
-    for function, arguments in (
-        (likelihood.log_prob, (f, y)),
-        (likelihood.expectation, (f, v, y)),
-        (likelihood.log_density, (f, v, y)),
-    ):
-        assert np.isfinite(function(*arguments)).all()
-        total = lambda *a, function=function: jnp.sum(function(*a))
-        assert all(np.isfinite(g).all() for g in jax.grad(total, tuple(range(len(arguments))))(*arguments))
-    assert all(np.isfinite(moment).all() for moment in likelihood.predict(f, v))
+    for variance in (0.0, 1e-6, 1e3):
+        rows = say(likelihood, [-30.0, 30.0, -30.0, 30.0], variance, [1.0, 1.0, 0.0, 0.0])
+        assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(rows))
 
 
-def tight_term(likelihood: AbstractLikelihood, v: Any, weight: float, mean: float, explained: float, d: float) -> float:
-    """The bound's term of one row as a function of v: w E[log p(y | f)] − ½(v − 1 − log v), at y = 0.7."""
-    variance = row(explained + float(v) * d)
-    fit = float(likelihood.expectation(jnp.asarray(row(mean)), jnp.asarray(variance), jnp.asarray(row(0.7)))[0])
-    return weight * fit - 0.5 * (float(v) - 1 - np.log(float(v)))
+def tight_term(likelihood: AbstractLikelihood, v: float, weight: float, d: float) -> float:
+    """The bound's term of one row as a function of v: w E[log p(y | f)] − ½(v − 1 − log v)."""
+    fit = float(say(likelihood, 1.0, v * d, 1.0).expectation[0])
+    return weight * fit - 0.5 * (v - 1 - np.log(v))
 
 
 def check_shrinkage_never_loosens_the_bound(likelihood: AbstractLikelihood) -> None:
-    for weight, d in ((1.0, 0.5), (3.0, 0.01), (0.5, 20.0), (1.0, 0.0), (0.0, 0.5)):
-        v = likelihood.shrinkage(jnp.asarray(row(d)), jnp.asarray(row(weight)))[0]
-        assert 0 < float(v) <= 1
-        terms = (tight_term(likelihood, at, weight, 0.2, 0.1, d) for at in (v, 1.0))
-        assert next(terms) >= next(terms)
+    for weight, d in WEIGHTS_AND_RESIDUALS:
+        v = float(say(likelihood, 0.0, d, weight).shrinkage[0])
+        assert 0 < v <= 1
+        assert tight_term(likelihood, v, weight, d) >= tight_term(likelihood, 1.0, weight, d)
 
 
 LIKELIHOOD_CHECKS = (
@@ -359,41 +354,75 @@ def moments(M: int = 6, scale: float = 1.0) -> tuple[Array, Array]:
 def natural(m: Array, S: Array) -> Natural:
     """θ = (S⁻¹m, −½S⁻¹) by NumPy."""
     P = np.linalg.inv(S)
-    return Natural(jnp.asarray(P @ m), jnp.asarray(-0.25 * (P + P.T)))
+    return Natural(P @ m, -0.25 * (P + P.T))
+
+
+class Coordinates(NamedTuple):
+    """q from θ, all that it says, and q again from its own θ."""
+
+    q: Any
+    covariance: Any
+    half_logdet: Any
+    entropy: Any
+    theta: Any
+    again: Any
+
+
+@partial(jax.jit, static_argnums=0)
+def from_natural(cls: type[AbstractGaussian], theta: Natural) -> Coordinates:
+    """All of a Gaussian in one compilation."""
+    q = cls.from_natural(theta)
+    back = q.to_natural()
+    return Coordinates(q, q.covariance(), q.half_logdet(), q.entropy(), back, cls.from_natural(back))
+
+
+def assert_close(ours: Any, truth: Any, rtol: float) -> None:
+    """Every array of the tree agrees to `rtol` of its largest entry."""
+    for mine, true in zip(jax.tree.leaves(ours), jax.tree.leaves(truth), strict=True):
+        np.testing.assert_allclose(mine, true, rtol=0, atol=rtol * float(np.abs(true).max()))
 
 
 def check_moments(cls: type[AbstractGaussian]) -> None:
-    for scale in (1.0, 1e-8):  # a jitter of 1e-6 or 1e-8 would show in all digits of the second
+    for scale in (1.0, 1e-8, 1e8):  # a jitter of 1e-6 or 1e-8 would show in all digits of the second
         m, S = moments(scale=scale)
-        q = cls.from_natural(natural(m, S))
-        np.testing.assert_allclose(q.mean, m, rtol=1e-10)
-        np.testing.assert_allclose(q.covariance(), S, rtol=1e-10, atol=1e-11 * scale)
+        of = from_natural(cls, natural(m, S))
+        assert_close((of.q.mean, of.covariance), (m, S), rtol=1e-12)
+
+
+def check_small_directions_keep_their_digits(cls: type[AbstractGaussian]) -> None:
+    m, S = moments()
+    units = np.array([1.0, 1e-4, 1e3, 1.0, 1e-6, 1e-2])
+    P = np.linalg.inv(S) / np.outer(units, units)
+    of = from_natural(cls, Natural(P @ (units * m), -0.25 * (P + P.T)))
+    assert_close((of.q.mean / units, of.covariance / np.outer(units, units)), (m, S), rtol=1e-9)
 
 
 def check_natural_round_trips(cls: type[AbstractGaussian]) -> None:
     for scale in (1.0, 1e-8, 1e8):
-        m, S = moments(scale=scale)
-        theta = natural(m, S)
-        q = cls.from_natural(theta)
-        for ours, truth in zip(q.to_natural(), theta, strict=True):
-            np.testing.assert_allclose(ours, truth, rtol=1e-10, atol=1e-10 * float(np.abs(truth).max()))
-        again = cls.from_natural(q.to_natural())
-        for ours, truth in zip(jax.tree.leaves(again), jax.tree.leaves(q), strict=True):
-            np.testing.assert_allclose(ours, truth, rtol=1e-10, atol=1e-10 * float(np.abs(truth).max()))
+        theta = natural(*moments(scale=scale))
+        of = from_natural(cls, theta)
+        assert_close(of.theta, theta, rtol=1e-10)
+        assert_close(of.again, of.q, rtol=1e-10)
 
 
 def check_entropy(cls: type[AbstractGaussian]) -> None:
     for scale in (1.0, 1e-8):
         m, S = moments(scale=scale)
-        q = cls.from_natural(natural(m, S))
-        np.testing.assert_allclose(q.half_logdet(), 0.5 * np.linalg.slogdet(S)[1], rtol=1e-12)
-        np.testing.assert_allclose(q.entropy(), 0.5 * np.linalg.slogdet(2 * np.pi * np.e * S)[1], rtol=1e-12)
+        of = from_natural(cls, natural(m, S))
+        np.testing.assert_allclose(of.half_logdet, 0.5 * np.linalg.slogdet(S)[1], rtol=1e-12)
+        np.testing.assert_allclose(of.entropy, 0.5 * np.linalg.slogdet(2 * np.pi * np.e * S)[1], rtol=1e-12)
 
 
 def check_not_positive_definite_is_nan(cls: type[AbstractGaussian]) -> None:
     m, S = moments()
     S = S - 2 * np.linalg.eigvalsh(S)[0] * np.eye(6)  # one negative eigenvalue
-    assert np.isnan(cls.from_natural(natural(m, S)).entropy())
+    assert np.isnan(from_natural(cls, natural(m, S)).entropy)
 
 
-GAUSSIAN_CHECKS = (check_moments, check_natural_round_trips, check_entropy, check_not_positive_definite_is_nan)
+GAUSSIAN_CHECKS = (
+    check_moments,
+    check_small_directions_keep_their_digits,
+    check_natural_round_trips,
+    check_entropy,
+    check_not_positive_definite_is_nan,
+)

@@ -1,7 +1,16 @@
 """Core tests run in float64 inside a scope; edge tests (estimators, command line) must get by without it."""
 
-import jax
-import pytest
+import os
+from importlib.metadata import version
+
+# Most of a test's time is XLA's compilation, and most of that makes code fast which runs once: without it, compilation
+# takes a fifth. A flag that a later XLA no longer knows would be fatal, hence the version. Read at the first
+# computation, and by the processes that tests start.
+if tuple(int(part) for part in version("jax").split(".")[:2]) <= (0, 10) and "XLA_FLAGS" not in os.environ:
+    os.environ["XLA_FLAGS"] = "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false"
+
+import jax  # noqa: E402
+import pytest  # noqa: E402
 
 EDGE = {"test_estimators", "test_cli", "test_tables", "test_report", "test_metrics", "test_persistence", "test_import"}
 

@@ -10,7 +10,7 @@ import oracles as o
 
 from pseudopoint import bounds
 from pseudopoint.data import Dataset, dataset
-from pseudopoint.gaussians import MeanCovariance, MeanPrecision
+from pseudopoint.gaussians import MeanPrecision
 from pseudopoint.kernels import Matern52
 from pseudopoint.likelihoods import Gaussian
 from pseudopoint.optimisers import NaturalGradient
@@ -36,7 +36,7 @@ class Dense(NamedTuple):
 class Problem(NamedTuple):
     """The arrays of a problem; `noise` is what a row carries beyond σ² = NOISE, Xs are rows to predict.
 
-    Its models have no jitter, for no oracle has any.
+    Its models have no jitter, for no oracle has any; their q is in the coordinates of a natural step.
     """
 
     X: np.ndarray
@@ -44,7 +44,7 @@ class Problem(NamedTuple):
     weight: np.ndarray
     noise: np.ndarray
     Z: np.ndarray
-    Xs: np.ndarray
+    Xs: jax.Array
 
     def data(self) -> Dataset:
         return dataset(self.X, self.y, self.weight, self.noise)
@@ -55,27 +55,34 @@ class Problem(NamedTuple):
     def sparse(self) -> Model:
         return self.model(InducingPoints(self.Z, jitter=0.0))
 
-    def whitened(self, q) -> Model:
-        return self.model(Whitened(self.Z, q, jitter=0.0))
+    def unwhitened(self, mean, cov) -> Model:
+        """q(u) = N(mean, cov)."""
+        return self.model(Unwhitened(self.Z, precision_form(mean, cov), jitter=0.0))
 
-    def unwhitened(self, q) -> Model:
-        return self.model(Unwhitened(self.Z, q, jitter=0.0))
+    def whitened(self, mean, cov) -> Model:
+        """q(v) = N(mean, cov) for v = L⁻¹u."""
+        return self.model(Whitened(self.Z, precision_form(mean, cov), jitter=0.0))
+
+    def both(self, mean, cov) -> tuple[Model, Model]:
+        """The same q(u) = N(mean, cov) in both families."""
+        return self.unwhitened(mean, cov), self.whitened(*whiten(self.dense().Kuu, mean, cov))
 
     def dense(self, lengthscale=LENGTHSCALE, variance=VARIANCE, noise=NOISE) -> Dense:
         k = lambda A, B: o.matern52(A, B, lengthscale, variance)
-        X, Z, Xs = self.X, self.Z, self.Xs
+        X, Z, Xs = self.X, self.Z, np.asarray(self.Xs)
         diag = lambda A: np.full(len(A), variance)
         return Dense(k(X, X), diag(X), k(Z, X), k(Z, Z), noise + self.noise, k(Xs, X), k(Xs, Z), diag(Xs))
 
 
 def problem(seed=0, N=24, M=6, *, weighted=False, everywhere=False) -> Problem:
-    """Two inputs, noise of its own in every row; weights are whole numbers; `everywhere` puts Z at the rows of X."""
+    """Two inputs, noise of its own in every row; weights are 1, 2 and 3; `everywhere` puts Z at the rows of X."""
     rng = np.random.default_rng(seed)
     X, Xs = rng.normal(size=(N, 2)), rng.normal(size=(7, 2))
     noise = rng.uniform(0.0, 0.5, N)
     y = np.sin(2 * X[:, 0]) + X[:, 1] + np.sqrt(NOISE + noise) * rng.normal(size=N)
-    weight = rng.integers(1, 4, N).astype(float) if weighted else np.ones(N)
-    return Problem(X, y, weight, noise, X.copy() if everywhere else 1.3 * rng.normal(size=(M, 2)), Xs)
+    weight = rng.permutation(np.arange(N) % 3 + 1.0) if weighted else np.ones(N)
+    Z = X.copy() if everywhere else 1.3 * rng.normal(size=(M, 2))
+    return Problem(X, y, weight, noise, Z, jnp.asarray(Xs))
 
 
 def repeated(p: Problem) -> Problem:
@@ -92,7 +99,7 @@ def random_q(seed: int, M: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def precision_form(mean, cov) -> MeanPrecision:
-    """N(mean, cov) in the coordinates of a natural step."""
+    """N(mean, cov) as mean and precision."""
     precision = np.linalg.inv(cov)
     return MeanPrecision(mean, 0.5 * (precision + precision.T))
 
@@ -101,11 +108,6 @@ def whiten(Kuu, mean, cov) -> tuple[np.ndarray, np.ndarray]:
     """Mean and covariance of v = L⁻¹u."""
     L = np.linalg.cholesky(Kuu)
     return np.linalg.solve(L, mean), np.linalg.solve(L, np.linalg.solve(L, cov).T)
-
-
-def both_forms(p: Problem, mean, cov, form=MeanCovariance) -> tuple[Model, Model]:
-    """The same q(u) = N(mean, cov) in the unwhitened and in the whitened family."""
-    return p.unwhitened(form(mean, cov)), p.whitened(form(*whiten(p.dense().Kuu, mean, cov)))
 
 
 def moments(model: Model) -> tuple[np.ndarray, np.ndarray]:
@@ -119,9 +121,44 @@ def close(actual, desired, tolerance=1e-8):
     np.testing.assert_allclose(actual, desired, rtol=0, atol=tolerance * max(1.0, float(np.abs(desired).max())))
 
 
-# Compiled once for each shape, for all tests.
-elbo = jax.jit(bounds.elbo, static_argnums=(2, 3))
-predict = jax.jit(lambda predictor, X: predictor(X))
+# Compiled once for each shape, for all tests: compilation is what these tests cost.
+
+
+@jax.jit
+def exact(model: Model, data: Dataset, Xs):
+    """Evidence, and mean and variance at Xs."""
+    value, predictor = bounds.marginal(model, data)
+    return value, predictor(Xs)
+
+
+class Sparse(NamedTuple):
+    """Collapsed bounds, upper bound, and mean and variance at Xs."""
+
+    vfe: jax.Array
+    tight: jax.Array
+    upper: jax.Array
+    moments: tuple[jax.Array, jax.Array]
+
+
+@partial(jax.jit, static_argnums=3)
+def sparse(model: Model, data: Dataset, Xs, chunk: int | None = None) -> Sparse:
+    bound = bounds.collapsed(model, data, chunk)
+    return Sparse(bound.vfe, bound.tight, bounds.upper(model, data, chunk), bound.predictor(Xs))
+
+
+class Elbo(NamedTuple):
+    """The standard and the tight evidence lower bound, and mean and variance at Xs."""
+
+    vfe: jax.Array
+    tight: jax.Array
+    moments: tuple[jax.Array, jax.Array]
+
+
+@jax.jit
+def elbo(model: Model, data: Dataset, Xs) -> Elbo:
+    N = len(data)
+    (vfe, _), (tight, predictor) = (bounds.elbo(model, data, N, tight) for tight in (False, True))
+    return Elbo(vfe, tight, predictor(Xs))
 
 
 @partial(jax.jit, static_argnums=(2, 4))

@@ -1,0 +1,186 @@
+"""The command line as people meet it: real processes, real files, every bad input."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from pseudopoint import GPRegressor, metrics, tasks
+from pseudopoint.tables import TableEncoder
+
+COMMAND = [sys.executable, "-c", "from pseudopoint.cli import main; main()"]
+
+
+def run(folder: Path, *arguments: object) -> subprocess.CompletedProcess:
+    return subprocess.run(
+        [*COMMAND, *map(str, arguments)], cwd=folder, capture_output=True, text=True, timeout=300, check=False
+    )
+
+
+def make_table(rows: int = 120) -> pd.DataFrame:
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame(
+        {
+            "size": rng.normal(size=rows),
+            "city": rng.choice(["Oslo", "Rome", "Bern"], rows),
+            "when": pd.date_range("2024-01-01", periods=rows).astype(str),
+            "new": rng.random(rows) < 0.5,
+        }
+    )
+    noise = 0.1 * rng.normal(size=rows)
+    table["price"] = 1000 * (table["size"] ** 2 + 2 * (table["city"] == "Rome") + noise)
+    table.loc[5, "size"] = np.nan
+    table.loc[7, "price"] = np.nan
+    return table
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    """A table, a model fitted to it by the command line, and what the command printed."""
+    folder = tmp_path_factory.mktemp("cli")
+    make_table().to_csv(folder / "train.csv", index=False)
+    reordered = make_table().iloc[::-1, ::-1].reset_index(drop=True)
+    reordered.loc[3, "city"] = "Paris"
+    reordered.to_parquet(folder / "new.parquet")
+    options = ["--target", "price", "--out", "m.safetensors", "--report", "r.html", "--max-iter", 15, "--json"]
+    done = run(folder, "fit", "train.csv", *options)
+    assert done.returncode == 0, done.stderr
+    (folder / "fit.json").write_text(done.stdout)
+    return folder
+
+
+def test_fit_prints_one_json_object_and_writes_whole_files(folder):
+    result = json.loads((folder / "fit.json").read_text())
+    assert result["rows"] == 107 and result["test"]["rows"] == 12  # 119 rows have a target, a tenth is held out
+    assert result["method"] == "exact" and "rows" in result["reason"]
+    assert any("1 rows were dropped" in note for note in result["notes"])
+    assert result["bound"] <= result["upper_bound"]
+    assert (folder / "r.html").read_text().lower().startswith("<!doctype html>")
+    assert not list(folder.glob(".*")), "temporary files are left"
+
+
+def test_predict_keeps_rows_and_says_what_is_unseen(folder):
+    done = run(folder, "predict", "m.safetensors", "new.parquet", "--out", "p.csv", "--interval", 0.8)
+    assert done.returncode == 0, done.stderr
+    assert "'Paris'" in done.stdout
+    predicted = pd.read_csv(folder / "p.csv")
+    assert list(predicted) == ["price_mean", "price_std", "price_lower_80", "price_upper_80"]
+    model, extra = GPRegressor.load_with_extra(folder / "m.safetensors")
+    X, _ = TableEncoder.from_dict(extra["encoder"]).inputs(pd.read_parquet(folder / "new.parquet"))
+    mean, std = model.predict(X, return_std=True)
+    np.testing.assert_allclose(predicted["price_mean"], mean, rtol=1e-12)
+    lower, upper = metrics.interval(mean, std, 0.8)
+    np.testing.assert_allclose(predicted[["price_lower_80", "price_upper_80"]], np.column_stack([lower, upper]))
+
+
+def test_chunks_do_not_change_predictions(folder, monkeypatch):
+    tasks.predict_table(folder / "m.safetensors", folder / "train.csv", folder / "whole.parquet")
+    monkeypatch.setattr(tasks, "CHUNK_ROWS", 7)
+    tasks.predict_table(folder / "m.safetensors", folder / "train.csv", folder / "parts.parquet")
+    whole, parts = pd.read_parquet(folder / "whole.parquet"), pd.read_parquet(folder / "parts.parquet")
+    assert len(whole) == 120
+    np.testing.assert_allclose(whole, parts, rtol=1e-10)
+
+
+def test_score_and_inspect(folder):
+    scored = json.loads(run(folder, "score", "m.safetensors", "train.csv", "--json").stdout)
+    assert scored["rows"] == 119 and 0.7 < scored["coverage"] <= 1 and scored["r2"] > 0.9
+    inspected = run(folder, "inspect", "m.safetensors")
+    assert inspected.returncode == 0
+    for word in (
+        "matern52",
+        "lengthscale size",
+        "lengthscale city=Rome",
+        "noise",
+        "exact",
+        "107 training rows",
+        "0.1.0",
+    ):
+        assert word in inspected.stdout
+
+
+def test_a_test_table_of_its_own_and_the_sparse_method(folder):
+    options = ["--target", "price", "--test", "new.parquet", "--method", "collapsed", "--inducing", 10, "--max-iter", 3]
+    done = run(folder, "fit", "train.csv", *options, "--json")
+    result = json.loads(done.stdout)
+    assert result["test"]["rows"] == 119 and result["inducing_points"] == 10 and "More inducing" in result["advice"]
+
+
+def bad_commands(folder: Path) -> dict[str, tuple[tuple, str]]:
+    table = make_table()
+    table.assign(price=3.5).to_csv(folder / "constant.csv", index=False)
+    table.assign(size=np.where(table.index == 4, np.inf, 1.0)).to_csv(folder / "infinite.csv", index=False)
+    (folder / "empty.csv").write_text("")
+    (folder / "header.csv").write_text("a,b\n")
+    (folder / "twice.csv").write_text("a,a\n1,2\n")
+    (folder / "noise.parquet").write_bytes(os.urandom(300))
+    (folder / "table.xlsx").write_bytes(b"PK")
+    blob = (folder / "m.safetensors").read_bytes()
+    (folder / "short.safetensors").write_bytes(blob[: len(blob) // 2])
+    (folder / "flipped.safetensors").write_bytes(blob[:-9] + bytes([blob[-9] ^ 1]) + blob[-8:])
+    table.drop(columns="size").to_csv(folder / "lacking.csv", index=False)
+    fit, target = ("fit", "train.csv"), ("--target", "price")
+    return {
+        "unknown target": ((*fit, "--target", "prize"), "did you mean 'price'"),
+        "text target": ((*fit, "--target", "city"), "not numeric"),
+        "no target option": (fit, "--target"),
+        "missing file": (("fit", "nowhere.csv", *target), "nowhere.csv"),
+        "unknown suffix": (("fit", "table.xlsx", *target), ".csv"),
+        "empty file": (("fit", "empty.csv", *target), "empty"),
+        "no rows": (("fit", "header.csv", "--target", "a"), "row"),
+        "column twice": (("fit", "twice.csv", "--target", "a"), "'a'"),
+        "binary garbage": (("fit", "noise.parquet", *target), "noise.parquet"),
+        "constant target": (("fit", "constant.csv", *target), "constant"),
+        "infinite input": (("fit", "infinite.csv", *target), "'size'"),
+        "unknown kernel": ((*fit, *target, "--kernel", "spline"), "matern52"),
+        "zero points": ((*fit, *target, "--inducing", 0), "inducing"),
+        "test fraction": ((*fit, *target, "--test-fraction", 1.5), "test fraction"),
+        "no folder": ((*fit, *target, "--out", "away/m.safetensors"), "folder"),
+        "truncated model": (("inspect", "short.safetensors"), "short.safetensors"),
+        "damaged model": (("predict", "flipped.safetensors", "train.csv", "--out", "x.csv"), "damaged"),
+        "foreign model": (("score", "train.csv", "train.csv"), "no model file"),
+        "missing column": (("predict", "m.safetensors", "lacking.csv", "--out", "x.csv"), "'size'"),
+        "bad interval": (("score", "m.safetensors", "train.csv", "--interval", 2), "between 0 and 1"),
+        "output suffix": (("predict", "m.safetensors", "train.csv", "--out", "x.doc"), "x.doc"),
+        "unknown command": (("fitt",), "fitt"),
+    }
+
+
+def test_every_bad_input_is_one_clear_sentence(folder):
+    commands = bad_commands(folder)
+    with ThreadPoolExecutor(2) as pool:
+        results = list(pool.map(lambda item: run(folder, *item[0]), commands.values()))
+    for (name, (_, word)), done in zip(commands.items(), results, strict=True):
+        assert done.returncode == 2, (name, done.returncode, done.stderr)
+        assert "Traceback" not in done.stderr and done.stdout == "", name
+        assert word in done.stderr, (name, done.stderr)
+        if "Usage" not in done.stderr:
+            assert done.stderr.count("\n") == 1 and done.stderr.startswith("pseudopoint: "), (name, done.stderr)
+    assert not (folder / "x.csv").exists()
+
+
+@pytest.mark.skipif(os.name == "nt", reason="POSIX signals")
+def test_interrupting_a_fit_leaves_nothing_behind(folder, tmp_path):
+    command = [*COMMAND, "demo", "--out", str(tmp_path / "demo")]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    while not (tmp_path / "demo").exists() and process.poll() is None:
+        time.sleep(0.05)
+    time.sleep(0.5)
+    process.send_signal(signal.SIGINT)
+    _, error = process.communicate(timeout=60)
+    assert process.returncode == 130, error
+    assert "Traceback" not in error and "nterrupted" in error
+    assert list((tmp_path / "demo").iterdir()) == []
+
+
+def test_version_and_help(folder):
+    assert run(folder, "--version").stdout.strip().startswith("pseudopoint 0.")
+    assert "predict" in run(folder, "--help").stdout

@@ -1,0 +1,588 @@
+"""GPRegressor: the scikit-learn contract, scaling undone, files, samples, and what went wrong for users elsewhere.
+
+Most tests share one shape of data, for each new one costs three compilations.
+"""
+
+import subprocess
+import sys
+
+import jax
+import numpy as np
+import oracles as o
+import pandas as pd
+import pytest
+from scipy.stats import binom, norm
+from sklearn.base import clone
+from sklearn.datasets import make_regression
+from sklearn.exceptions import NotFittedError
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.estimator_checks import (
+    check_fit_idempotent,
+    check_methods_subset_invariance,
+    check_sample_weight_equivalence_on_dense_data,
+    parametrize_with_checks,
+)
+
+from pseudopoint import GPRegressor, Matern52, estimators
+from pseudopoint.persistence import ModelFileError
+
+N, D = 40, 2
+EXACT = {"method": "exact"}
+COLLAPSED = {"method": "collapsed", "num_inducing": 8, "inducing": "kmeans", "initial": "robust", "max_iter": 30}
+SVGP = COLLAPSED | {"method": "svgp", "batch_size": 16, "max_iter": 40}
+METHODS = {"exact": EXACT, "collapsed": COLLAPSED, "svgp": SVGP}
+EACH = pytest.mark.parametrize("settings", METHODS.values(), ids=METHODS)
+
+
+def table(seed=0, n=N, noise=0.3):
+    """Rows with a smooth target, in units of its own."""
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(-2, 2, size=(n, D)) * [1, 30] + [5, -100]
+    return X, 4 * (np.sin(2 * (X[:, 0] - 5)) + (X[:, 1] + 100) / 30 + noise * rng.normal(size=n)) + 50
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    """One fit of each method, for tests that only look."""
+    return {name: GPRegressor(**settings).fit(*table()) for name, settings in METHODS.items()}
+
+
+def new_rows(n=25):
+    return table(seed=9, n=n)
+
+
+# --- The contract ---
+
+
+@parametrize_with_checks([GPRegressor()])
+def test_scikit_learn_contract(estimator, check):
+    check(estimator)
+
+
+@pytest.mark.parametrize(
+    "check", [check_fit_idempotent, check_methods_subset_invariance, check_sample_weight_equivalence_on_dense_data]
+)
+def test_scikit_learn_contract_of_sparse_fits(check):
+    check("GPRegressor", GPRegressor(**COLLAPSED | {"max_iter": 3}))
+
+
+def test_pipeline_grid_search_and_clone():
+    X, y = table(n=60)
+    steps = make_pipeline(StandardScaler(), GPRegressor(max_iter=4))
+    search = GridSearchCV(steps, {"gpregressor__noise_variance": [1e-3, 0.1]}, cv=3, error_score="raise").fit(X, y)
+    assert search.best_score_ > 0.8
+    assert search.predict(X).shape == (60,)
+    model = clone(GPRegressor(**SVGP, kernel=Matern52(np.ones(2), 2.0)))
+    assert model.get_params()["batch_size"] == 16 and not hasattr(model, "predictor_")
+
+
+def test_tables_series_and_lists_are_the_arrays_they_hold(fitted):
+    X, y = table()
+    columns = ["length", "mass"]
+    model = GPRegressor(**EXACT).fit(pd.DataFrame(X, columns=columns), pd.Series(y, name="target"))
+    rows, _ = new_rows()
+    expected = fitted["exact"].predict(rows)
+    assert list(model.feature_names_in_) == columns and model.n_features_in_ == 2
+    assert np.array_equal(model.predict(pd.DataFrame(rows, columns=columns)), expected)
+    assert np.array_equal(GPRegressor(**EXACT).fit(X.tolist(), y.tolist()).predict(rows.tolist()), expected)
+    with pytest.raises(ValueError, match="feature names"):
+        model.predict(pd.DataFrame(rows, columns=columns[::-1]))
+
+
+def test_a_model_that_is_not_fitted_says_so(tmp_path):
+    for use in (GPRegressor().predict, GPRegressor().sample, GPRegressor().predict_interval):
+        with pytest.raises(NotFittedError):
+            use(np.ones((2, 2)))
+    with pytest.raises(NotFittedError):
+        GPRegressor().save(tmp_path / "model")
+
+
+# --- What comes out is the posterior ---
+
+
+def dense_posterior(model, X, y, rows, weight=1.0, noise=0.0):
+    """The oracles' posterior of f at `rows`, by the hyperparameters that an exact model has learned."""
+    s, k = model.standardiser_, model.kernel_
+    covariance = lambda A, B: o.matern52(s.inputs(A), s.inputs(B), k.lengthscale, float(k.variance))
+    row_noise = (float(model.likelihood_.variance) + noise / s.target_scale**2) / weight * np.ones(len(y))
+    arguments = covariance(X, X), covariance(rows, X), np.full(len(rows), float(k.variance)), row_noise, s.target(y)
+    mean, variance = o.exact_posterior(*arguments)
+    C = arguments[0] + np.diag(row_noise)
+    joint = covariance(rows, rows) - arguments[1] @ np.linalg.solve(C, arguments[1].T)
+    np.testing.assert_allclose(np.diag(joint), variance, atol=1e-10)
+    evidence = o.exact_log_evidence(arguments[0], row_noise, s.target(y))
+    return s.target_mean + s.target_scale * mean, s.target_scale**2 * joint, evidence
+
+
+def test_an_exact_fit_predicts_the_dense_posterior_of_its_hyperparameters(fitted):
+    (X, y), (rows, _), model = table(), new_rows(), fitted["exact"]
+    mean, joint, evidence = dense_posterior(model, X, y, rows)
+    noise = model.standardiser_.target_scale**2 * float(model.likelihood_.variance)
+    predicted, std = model.predict(rows, return_std=True)
+    np.testing.assert_allclose(predicted, mean, rtol=1e-9)
+    np.testing.assert_allclose(std**2, np.diag(joint) + noise, rtol=1e-8)
+    np.testing.assert_allclose([model.bound_, model.bound_vfe_, model.upper_bound_], evidence, rtol=1e-10)
+
+
+def test_weights_and_noise_of_rows_enter_the_exact_posterior():
+    (X, y), (rows, _) = table(), new_rows()
+    rng = np.random.default_rng(1)
+    weight, noise = rng.uniform(0.5, 3, N), rng.uniform(0, 20, N)
+    model = GPRegressor(**EXACT).fit(X, y, weight, noise_variance=noise)
+    mean, joint, _ = dense_posterior(model, X, y, rows, weight, noise)
+    predicted, std = model.predict(rows, return_std=True)
+    np.testing.assert_allclose(predicted, mean, rtol=1e-8)
+    own = model.standardiser_.target_scale**2 * float(model.likelihood_.variance)
+    np.testing.assert_allclose(std**2, np.diag(joint) + own, rtol=1e-7)
+
+
+@EACH
+def test_intervals_and_densities_are_those_of_the_predicted_normal(fitted, settings):
+    model, (rows, y) = fitted[settings["method"]], new_rows()
+    mean, std = model.predict(rows, return_std=True)
+    assert np.array_equal(model.predict(rows), mean) and (std > 0).all()
+    normal = norm(mean, std)
+    for coverage in (0.5, 0.9, 0.999):
+        interval = model.predict_interval(rows, coverage)
+        np.testing.assert_allclose(interval, np.column_stack(normal.interval(coverage)), rtol=1e-12)
+    np.testing.assert_allclose(model.log_density(rows, y), normal.logpdf(y), rtol=1e-10)
+    assert np.array_equal(model.predict_interval(rows), model.predict_interval(rows, 0.9))
+
+
+@EACH
+def test_what_is_told_of_a_fit_is_consistent(fitted, settings):
+    model = fitted[settings["method"]]
+    X, y = table()
+    assert model.score(X, y) > 0.8
+    assert model.method_ == settings["method"] and model.reason_ == "chosen by the user"
+    assert model.bound_vfe_ <= model.bound_ <= model.upper_bound_
+    lengths = {len(column) for column in model.history_.values()}
+    assert len(lengths) == 1 and model.history_["step"][-1] == model.n_iter_
+    assert model.n_undone_ == 0
+    if settings is EXACT:
+        assert model.inducing_points_ is None
+    else:
+        assert model.inducing_points_.shape == (8, 2)
+        assert (np.abs(model.inducing_points_ - X.mean(axis=0)) < 4 * X.std(axis=0)).all()  # in the units of X
+
+
+def test_inducing_points_on_every_row_make_a_sparse_fit_the_exact_one(fitted):
+    (X, y), (rows, _) = table(), new_rows()
+    everywhere = {"inducing": X, "learn_inducing": False, "initial": "robust"}
+    model = GPRegressor(method="collapsed", **everywhere).fit(X, y)
+    exact = fitted["exact"]
+    np.testing.assert_allclose(np.unique(model.inducing_points_, axis=0), np.unique(X, axis=0), rtol=1e-12)
+    np.testing.assert_allclose([model.bound_, model.upper_bound_], exact.bound_, atol=1e-4)
+    for a, b in zip(model.predict(rows, return_std=True), exact.predict(rows, return_std=True), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-3)
+
+
+def test_samples_have_the_posterior_mean_and_covariance(fitted):
+    (X, y), (rows, _), model = table(), new_rows(6), fitted["exact"]
+    mean, covariance, _ = dense_posterior(model, X, y, rows)
+    n = 20_000
+    draws = model.sample(rows, n, random_state=3)
+    assert draws.shape == (n, 6)
+    std = np.sqrt(np.diag(covariance))
+    assert (np.abs(draws.mean(axis=0) - mean) < 4.5 * std / np.sqrt(n)).all()
+    # Var of a sample covariance: (C_ii C_jj + C_ij²)/n.
+    error = np.sqrt((np.outer(std, std) ** 2 + covariance**2) / n)
+    assert (np.abs(np.cov(draws.T) - covariance) < 4.5 * error).all()
+
+
+@EACH
+def test_samples_repeat_by_seed(fitted, settings):
+    model, (rows, _) = fitted[settings["method"]], new_rows(6)
+    assert np.array_equal(model.sample(rows, 3, random_state=1), model.sample(rows, 3, random_state=1))
+    assert not np.array_equal(model.sample(rows, 3, random_state=1), model.sample(rows, 3, random_state=2))
+    assert np.isfinite(model.sample(np.tile(rows[:1], (6, 1)), 2)).all()  # a singular covariance
+
+
+def test_samples_of_too_many_rows_are_refused(fitted):
+    with pytest.raises(ValueError, match=r"at 5001 rows needs a 5001² matrix: pass at most 5000"):
+        fitted["exact"].sample(np.ones((5001, 2)))
+
+
+# --- Scaling ---
+
+
+def transformed(settings, a, b, c, d):
+    """A fit of a·X + b and c·y + d, and one of X and y, with what they predict at the same places."""
+    (X, y), (rows, truth) = table(), new_rows()
+    plain = GPRegressor(**settings).fit(X, y)
+    moved = GPRegressor(**settings).fit(a * X + b, c * y + d)
+    return plain, moved, (rows, truth), (a * rows + b, c * truth + d)
+
+
+@EACH
+def test_units_that_are_powers_of_two_change_no_bit(settings):
+    a, c = np.array([2.0**20, 2.0**-30]), 2.0**12
+    plain, moved, (rows, y), (far, z) = transformed(settings, a, 0.0, c, 0.0)
+    (mean, std), (mean_far, std_far) = (m.predict(x, return_std=True) for m, x in ((plain, rows), (moved, far)))
+    assert np.array_equal(mean_far, c * mean) and np.array_equal(std_far, c * std)
+    np.testing.assert_allclose(moved.log_density(far, z), plain.log_density(rows, y) - np.log(c), rtol=1e-12)
+    assert np.array_equal(moved.predict_interval(far), c * plain.predict_interval(rows))
+    assert np.array_equal(moved.sample(far[:3], 2, 0), c * plain.sample(rows[:3], 2, 0))
+    assert moved.bound_ == plain.bound_
+    if settings is not EXACT:
+        assert np.array_equal(moved.inducing_points_, a * plain.inducing_points_)
+
+
+def test_any_units_and_origins_are_undone():
+    # Few iterations, for a long climb multiplies the rounding of its first step.
+    a, b, c, d = np.array([-1e6, 3e-5]), np.array([7.0, 0.3]), -2.7e4, 1e6
+    plain, moved, (rows, y), (far, z) = transformed(EXACT | {"max_iter": 3}, a, b, c, d)
+    (mean, std), (mean_far, std_far) = (m.predict(x, return_std=True) for m, x in ((plain, rows), (moved, far)))
+    np.testing.assert_allclose((mean_far - d) / c, mean, rtol=1e-8)
+    np.testing.assert_allclose(std_far, abs(c) * std, rtol=1e-8)
+    np.testing.assert_allclose(moved.log_density(far, z), plain.log_density(rows, y) - np.log(abs(c)), rtol=1e-8)
+    np.testing.assert_allclose(moved.predict_interval(far)[:, ::-1], c * plain.predict_interval(rows) + d, rtol=1e-8)
+
+
+def test_a_small_spread_far_from_zero_is_learned():
+    X, y = table()
+    rows, _ = new_rows()
+    plain, far = GPRegressor(**EXACT).fit(X, y), GPRegressor(**EXACT).fit(1e6 + 1e-3 * X, y)
+    np.testing.assert_allclose(far.predict(1e6 + 1e-3 * rows), plain.predict(rows), rtol=1e-4)
+
+
+def test_without_scaling_the_numbers_are_taken_as_they_are():
+    X, y = make_regression(N, D, noise=1.0, random_state=0)
+    model = GPRegressor(**EXACT, scale_inputs=False, scale_target=False, max_iter=5).fit(X, y)
+    s = model.standardiser_
+    assert (s.target_mean, s.target_scale) == (0, 1) and np.array_equal(s.inputs(X), X)
+    assert model.score(X, y) > 0.5
+
+
+# --- Files ---
+
+OWN_KERNEL = """
+from jax import numpy as jnp
+from pseudopoint.kernels import AbstractStationary, Positive, Scale
+from pseudopoint.params import positive
+
+
+class Cauchy(AbstractStationary):
+    lengthscale: Scale = positive(default=1.0)
+    variance: Positive = positive(default=1.0)
+
+    def profile(self, r2):
+        return 1 / (1 + r2)
+"""
+
+LOAD_ALL = """
+import sys
+from pathlib import Path
+import numpy as np
+folder = Path(sys.argv[1])
+sys.path.insert(0, sys.argv[1])
+from own_kernels import Cauchy
+from pseudopoint import GPRegressor
+rows = np.load(folder / "rows.npy")
+for path in folder.glob("*.model"):
+    model = GPRegressor.load(path, classes=[Cauchy])
+    if path.stem == "table":
+        import pandas as pd
+        X = pd.DataFrame(rows, columns=list(model.feature_names_in_))
+    else:
+        X = rows
+    parts = [*model.predict(X, return_std=True), *model.predict_interval(X).T, *model.sample(X, 2, 0)]
+    np.save(path.with_suffix(".npy"), np.array([*parts, model.log_density(X, parts[0] + 1)]))
+"""
+
+
+def test_a_fresh_process_loads_every_kind_of_model_and_predicts_every_bit(fitted, tmp_path, monkeypatch):
+    (X, y), (rows, _) = table(), new_rows(7)
+    (tmp_path / "own_kernels.py").write_text(OWN_KERNEL)
+    monkeypatch.syspath_prepend(tmp_path)
+    from own_kernels import Cauchy  # pyright: ignore[reportMissingImports]
+
+    frame = pd.DataFrame(X, columns=["length", "mass"])
+    models = fitted | {
+        "table": GPRegressor(**EXACT).fit(frame, y),
+        "own": GPRegressor(Cauchy(np.ones(2), 1.0), method="exact", max_iter=5).fit(X, y),
+        "single": GPRegressor(**EXACT, dtype="float32").fit(X, y),
+    }
+    np.save(tmp_path / "rows.npy", rows)
+    for name, model in models.items():
+        model.save(tmp_path / f"{name}.model", classes=[Cauchy])
+    run = subprocess.run([sys.executable, "-c", LOAD_ALL, str(tmp_path)], capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
+    for name, model in models.items():
+        x = pd.DataFrame(rows, columns=frame.columns) if name == "table" else rows
+        parts = [*model.predict(x, return_std=True), *model.predict_interval(x).T, *model.sample(x, 2, 0)]
+        expected = np.array([*parts, model.log_density(x, parts[0] + 1)])
+        assert np.load(tmp_path / f"{name}.npy").tobytes() == expected.tobytes(), name
+    with pytest.raises(ModelFileError, match=r"Cauchy.*pass it in `classes`"):
+        GPRegressor.load(tmp_path / "own.model")
+    with pytest.raises(ModelFileError, match=r"Cauchy.*pass that class in `classes`"):
+        models["own"].save(tmp_path / "again.model")
+
+
+def test_a_loaded_model_has_all_state_and_can_be_fitted_again(fitted, tmp_path):
+    model, path = fitted["collapsed"], tmp_path / "model"
+    model.save(path, extra={"note": [1, "a"]})
+    loaded, extra = GPRegressor.load_with_extra(path)
+    assert extra == {"note": [1, "a"]} and loaded.get_params() == model.get_params()
+    assert set(vars(loaded)) == set(vars(model))
+    for name in ("bound_", "bound_vfe_", "upper_bound_", "n_iter_", "method_", "reason_", "notes_", "n_features_in_"):
+        assert getattr(loaded, name) == getattr(model, name), name
+    assert np.array_equal(loaded.inducing_points_, model.inducing_points_)
+    assert jax.tree.structure(loaded.predictor_) == jax.tree.structure(model.predictor_)
+    rows, _ = new_rows()
+    assert np.array_equal(loaded.fit(*table()).predict(rows), model.predict(rows))
+
+
+# --- One seed, one model; weights; refits ---
+
+
+@EACH
+def test_a_fit_depends_on_data_settings_and_seed_alone(fitted, settings):
+    # Also not on what was fitted before with the same object.
+    X, y = table()
+    rows, _ = new_rows()
+    before = fitted[settings["method"]]
+    again = GPRegressor(**settings).fit(*table(seed=5)).fit(X, y)
+    for a, b in zip(again.predict(rows, return_std=True), before.predict(rows, return_std=True), strict=True):
+        assert np.array_equal(a, b)
+    assert again.bound_ == before.bound_
+    shuffled = np.random.default_rng(0).permutation(N)
+    assert np.array_equal(GPRegressor(**settings).fit(X[shuffled], y[shuffled]).predict(rows), again.predict(rows))
+
+
+def test_another_seed_is_another_sparse_model():
+    rows, _ = new_rows()
+    one, two = (GPRegressor(**SVGP, random_state=seed).fit(*table()).predict(rows) for seed in (0, 1))
+    assert not np.array_equal(one, two)
+    generator = GPRegressor(**SVGP, random_state=np.random.RandomState(1)).fit(*table())
+    assert np.isfinite(generator.predict(rows)).all()
+
+
+@EACH
+def test_a_weight_is_a_number_of_repetitions_and_zero_is_absence(settings):
+    X, y = table()
+    rows, _ = new_rows()
+    twice, absent = X[:, 0] > 5.5, np.arange(N) < 4
+    weight = 1.0 + twice
+    weighted = GPRegressor(**settings).fit(X, y, weight)
+    repeated = np.repeat(np.arange(N), weight.astype(int))
+    assert np.array_equal(GPRegressor(**settings).fit(X[repeated], y[repeated]).predict(rows), weighted.predict(rows))
+    spoiled = np.where(absent, 1e6, np.concatenate([np.zeros(4), y[: N - 4]]))
+    dropped = GPRegressor(**settings).fit(np.vstack([X[:4], X])[:N], spoiled, (~absent).astype(float))
+    assert np.array_equal(dropped.predict(rows), GPRegressor(**settings).fit(X[: N - 4], y[: N - 4]).predict(rows))
+
+
+def test_progress_is_called_with_what_the_history_keeps():
+    for settings in METHODS.values():
+        seen = []
+        model = GPRegressor(**settings).fit(*table(), progress=seen.append)
+        assert [record.step for record in seen] == model.history_["step"].tolist()
+        assert [record.bound for record in seen] == model.history_["bound"].tolist()
+
+
+# --- What went wrong for users elsewhere ---
+
+
+def test_a_constant_column_changes_nothing(fitted):
+    X, y = table()
+    rows, _ = new_rows()
+    model = GPRegressor(**EXACT).fit(np.column_stack([X, np.full(N, 7.0)]), y)
+    for constant in (7.0, -1e9):
+        assert np.array_equal(
+            model.predict(np.column_stack([rows, np.full(len(rows), constant)])), fitted["exact"].predict(rows)
+        )
+
+
+def test_inputs_that_are_all_constant_predict_the_mean():
+    _, y = table()
+    model = GPRegressor(**EXACT).fit(np.ones((N, D)), y)
+    mean, std = model.predict(np.ones((3, D)), return_std=True)
+    np.testing.assert_allclose(mean, y.mean(), rtol=1e-4)
+    np.testing.assert_allclose(std, y.std(), rtol=0.05)
+
+
+@EACH
+def test_a_target_without_noise_is_learned_to_its_digits(settings):
+    X, _ = table()
+    f = lambda X: 100 + np.sin(X[:, 0]) + X[:, 1] / 50
+    rows, _ = new_rows()
+    model = GPRegressor(**settings | {"kernel": "rbf", "max_iter": 200, "learning_rate": 0.05}).fit(X, f(X))
+    mean, std = model.predict(rows, return_std=True)
+    assert np.isfinite([mean, std]).all() and (std > 0).all()
+    assert np.isfinite(model.log_density(rows, f(rows))).all()
+    assert np.sqrt(np.mean((mean - f(rows)) ** 2)) < 0.1 * f(rows).std()
+    assert np.isfinite(model.bound_) and model.bound_vfe_ <= model.bound_ <= model.upper_bound_
+
+
+def test_duplicate_inducing_points_are_one():
+    X, y = table()
+    model = GPRegressor(**COLLAPSED | {"inducing": np.vstack([X[:5], X[:3]])}).fit(X, y)
+    assert model.inducing_points_.shape == (5, 2) and np.isfinite(model.predict(X)).all()
+    assert "only 5 of 8 inducing points" in " ".join(model.notes_)
+
+
+@pytest.mark.parametrize("method", ["collapsed", "svgp"])
+def test_more_inducing_points_than_rows_are_as_many_as_rows(method):
+    X, y = table()
+    model = GPRegressor(**METHODS[method] | {"num_inducing": 10 * N, "max_iter": 5}).fit(X, y)
+    assert len(model.inducing_points_) == N and f"only {N} of {10 * N} inducing points" in " ".join(model.notes_)
+    assert model.score(X, y) > 0.8
+
+
+def test_batches_of_one_row_fit():
+    X, y = table()
+    model = GPRegressor(**SVGP | {"batch_size": 1, "max_iter": 100}).fit(X, y)
+    assert model.n_undone_ == 0 and model.score(X, y) > 0.8
+
+
+@EACH
+def test_float32_end_to_end(fitted, settings):
+    (X, y), (rows, truth) = table(), new_rows()
+    model = GPRegressor(**settings, dtype="float32").fit(X, y)
+    kinds = {leaf.dtype for part in (model.predictor_, model.kernel_) for leaf in jax.tree.leaves(part)}
+    assert kinds == {np.dtype(np.float32)}
+    double = fitted[settings["method"]]
+    scale = double.standardiser_.target_scale
+    np.testing.assert_allclose(model.predict(rows), double.predict(rows), atol=0.05 * scale)
+    assert np.isfinite(model.log_density(rows, truth)).all() and np.isfinite(model.sample(rows, 2)).all()
+    assert model.bound_vfe_ <= model.bound_ <= model.upper_bound_
+
+
+def test_fifty_thousand_rows_are_predicted_in_blocks(fitted, monkeypatch):
+    model = fitted["exact"]
+    rows, _ = new_rows(50_000)
+    sizes, predict = [], estimators._predict
+    monkeypatch.setattr(estimators, "_predict", lambda p, l, X: sizes.append(len(X)) or predict(p, l, X))
+    whole = np.column_stack(model.predict(rows, return_std=True))
+    monkeypatch.setattr(estimators, "BLOCK", 2**15)
+    blocks = np.column_stack(model.predict(rows, return_std=True))
+    assert set(sizes[1:]) == {1024} and max(sizes) * N <= 2 * 2**22
+    np.testing.assert_allclose(blocks, whole, rtol=1e-10)
+    one_by_one = [np.ravel(model.predict(row[None], return_std=True)) for row in rows[::5000]]
+    np.testing.assert_allclose(one_by_one, whole[::5000], rtol=1e-10)
+
+
+def test_declared_noise_takes_trust_from_bad_rows():
+    X, y = table(noise=0.05)
+    bad = np.arange(N) % 4 == 0
+    rng = np.random.default_rng(2)
+    spoiled = np.where(bad, y + 30 * rng.normal(size=N), y)
+    rows, truth = table(seed=9, n=200, noise=0.0)
+    errors = {}
+    for name, noise in {"declared": np.where(bad, 900.0, 0.0), "silent": np.zeros(N)}.items():
+        model = GPRegressor(**EXACT).fit(X, spoiled, noise_variance=noise)
+        errors[name] = np.sqrt(np.mean((model.predict(rows) - truth) ** 2))
+    assert errors["declared"] < 0.3 * errors["silent"]
+
+
+@pytest.mark.parametrize("method", ["exact", "collapsed"])
+def test_intervals_hold_what_they_promise_on_data_from_a_gaussian_process(method):
+    # Twelve functions of the model's own kind; half of a test row's variance is noise of its own.
+    inside, trials = 0, 0
+    for seed in range(12):
+        rng = np.random.default_rng([11, seed])
+        X = rng.uniform(0, 6, size=(N + 60, D))
+        covariance = o.matern52(X, X, np.array([1.5, 3.0]), 1.0) + 1e-9 * np.eye(N + 60)
+        y = np.linalg.cholesky(covariance) @ rng.normal(size=N + 60) + 0.7 * rng.normal(size=N + 60)
+        model = GPRegressor(**METHODS[method]).fit(X[:N], y[:N])
+        low, high = model.predict_interval(X[N:], 0.9).T
+        inside, trials = inside + int(((low <= y[N:]) & (y[N:] <= high)).sum()), trials + 60
+    assert binom.ppf(0.001, trials, 0.9) <= inside <= binom.ppf(0.999, trials, 0.9)
+
+
+# --- Bad input ---
+
+
+def spoil(array, where, value):
+    array = array.copy()
+    array[where] = value
+    return array
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_what_is_not_finite_is_named_by_column_and_row(fitted, value):
+    X, y = table()
+    name = "NaN" if np.isnan(value) else "infinity"
+    remedy = "drop those rows or impute the values"
+    with pytest.raises(ValueError, match=rf"target contains {name}.* in 2 of 40 rows, first in row 7: {remedy}"):
+        GPRegressor().fit(X, spoil(y, [7, 9], value))
+    bad = spoil(X, (3, 1), value)
+    with pytest.raises(ValueError, match=rf"column 1 contains {name}.* in 1 of 40 rows, first in row 3: {remedy}"):
+        GPRegressor().fit(bad, y)
+    with pytest.raises(ValueError, match=rf"column 'mass' contains {name}.*first in row 3"):
+        GPRegressor().fit(pd.DataFrame(bad, columns=["length", "mass"]), y)
+    with pytest.raises(ValueError, match=rf"column 1 contains {name}.*first in row 3"):
+        fitted["exact"].predict(bad)
+
+
+BAD_SETTINGS = [
+    ("method", "exac", "'exac' is unknown: use one of auto, exact, collapsed, svgp"),
+    ("bound", "titsias", "'titsias' is unknown: use one of tight, vfe"),
+    ("initial", "zero", "'zero' is unknown: use one of .*robust, ulapane"),
+    ("dtype", "float16", "'float16' is unknown: use one of float64, float32"),
+    ("kernel", "se", "'se' is unknown: use one of matern52, .*rbf.* or a kernel object"),
+    ("inducing", "kmean", "'kmean' is unknown: use one of auto, kmeans, rpcholesky, greedy, random"),
+    ("inducing", np.zeros((3, 5)), "inducing.* 5 .*2"),
+    ("inducing", np.zeros(3), "inducing"),
+    ("inducing", np.full((3, 2), np.nan), "inducing.*NaN"),
+    ("num_inducing", 0, "num_inducing=0 must be"),
+    ("num_inducing", -5, "num_inducing=-5 must be"),
+    ("num_inducing", 2.5, "num_inducing=2.5 must be"),
+    ("num_inducing", "many", "num_inducing='many' must be"),
+    ("max_iter", 0, "max_iter=0 must be"),
+    ("max_iter", 1.5, "max_iter=1.5 must be"),
+    ("batch_size", -1, "batch_size=-1 must be"),
+    ("batch_size", 0.5, "batch_size=0.5 must be"),
+    ("learning_rate", 0.0, "learning_rate=0.0 must be"),
+    ("learning_rate", np.nan, "learning_rate=nan must be"),
+    ("learning_rate", np.inf, "learning_rate=inf must be"),
+    ("noise_variance", -0.1, "noise_variance=-0.1 must be"),
+    ("noise_variance", np.inf, "noise_variance=inf must be"),
+]
+
+
+@pytest.mark.parametrize(("name", "value", "message"), BAD_SETTINGS)
+def test_a_bad_setting_is_one_clear_sentence(name, value, message):
+    settings = {"method": "svgp", "num_inducing": 5, "max_iter": 2} | {name: value}
+    with pytest.raises(ValueError, match=message) as error:
+        GPRegressor(**settings).fit(*table())
+    assert "\n" not in str(error.value) and type(error.value) is ValueError
+
+
+def test_a_target_without_variation_is_refused():
+    X, y = table()
+    message = "the target is constant .*nothing to learn"
+    with pytest.raises(ValueError, match=message):
+        GPRegressor().fit(X, np.full(N, 3.0))
+    seen = np.arange(N) < 5
+    with pytest.raises(ValueError, match=r"the target is constant \(3 in every row\)"):
+        GPRegressor().fit(X, np.where(seen, 3.0, y)[::-1], seen[::-1].astype(float))
+
+
+def test_weights_and_noises_that_make_no_sense_are_refused():
+    X, y = table()
+    with pytest.raises(ValueError, match="sample_weight is zero for every row"):
+        GPRegressor().fit(X, y, np.zeros(N))
+    with pytest.raises(ValueError, match="[Nn]egative"):
+        GPRegressor().fit(X, y, spoil(np.ones(N), 2, -1.0))
+    with pytest.raises(ValueError, match="noise_variance must be zero or positive"):
+        GPRegressor().fit(X, y, noise_variance=spoil(np.ones(N), 2, -1.0))
+    for bad in (np.ones(N - 1), spoil(np.ones(N), 2, np.nan)):
+        with pytest.raises(ValueError):
+            GPRegressor().fit(X, y, bad)
+        with pytest.raises(ValueError):
+            GPRegressor().fit(X, y, noise_variance=bad)
+
+
+def test_questions_that_make_no_sense_are_refused(fitted):
+    model, (rows, y) = fitted["exact"], new_rows()
+    for coverage in (0, 1, -0.5, 90, np.nan):
+        with pytest.raises(ValueError, match="between 0 and 1"):
+            model.predict_interval(rows, coverage)
+    for bad in (y[:-1], y[:, None]):
+        with pytest.raises(ValueError, match="25 rows"):
+            model.log_density(rows, bad)
+    with pytest.raises(ValueError, match="3 features.*expecting 2"):
+        model.predict(np.ones((4, 3)))

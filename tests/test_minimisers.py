@@ -1,0 +1,112 @@
+"""L-BFGS-B on functions whose maximum is known, walls of NaN, and what it tells on the way."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from pseudopoint.history import Record
+from pseudopoint.minimisers import FitError, lbfgsb
+from pseudopoint.params import cast, free, positive
+
+TOP = np.array([0.3, -1.2, 2.0])
+CURVATURE = np.array([[3.0, 1.0, 0.0], [1.0, 50.0, 5.0], [0.0, 5.0, 2.0]])
+
+
+class Point(eqx.Module):
+    x: object
+    scale: object = positive()
+
+
+def at(*x, scale=3.0, frozen=()):
+    return free(cast(Point(np.array(x, float), np.asarray(scale)), jnp.float64), *frozen)
+
+
+def hill(point, data):
+    """Concave in (x, log scale), with its maximum `data` at x = TOP and scale = e."""
+    away = point.x - TOP
+    return data - 0.5 * away @ CURVATURE @ away - (jnp.log(point.scale) - 1) ** 2
+
+
+def walled(point, data):
+    """Maximum 0 at x = 0.9, steep enough for the first step to cross the wall at 1, where NaN begins."""
+    return jnp.where(point.x[0] < 1, -50 * (point.x[0] - 0.9) ** 2, jnp.nan) - (point.scale - 3) ** 2
+
+
+def cut_off(point, data):
+    """Rises up to a wall of NaN at x = 1, beyond which its maximum would lie."""
+    return jnp.where(point.x[0] < 1, -((point.x[0] - 2) ** 2), jnp.nan) - (point.scale - 3) ** 2
+
+
+def sharp(point, data):
+    """Finite at 0, but with a derivative that is not."""
+    return -jnp.sqrt(jnp.abs(point.x[0]))
+
+
+def unreachable(point, data):
+    return point.x[0] * jnp.nan
+
+
+def scaled(point, data):
+    """`hill`, of a thousand rows."""
+    return 1000 * hill(point, data)
+
+
+def test_the_maximum_of_a_concave_function_is_found():
+    result = lbfgsb(hill, at(5.0, 5.0, 5.0), 7.0)
+    np.testing.assert_allclose(result.model.x, TOP, atol=1e-4)
+    np.testing.assert_allclose(result.model.scale, np.e, rtol=1e-4)
+    np.testing.assert_allclose(result.bound, 7.0, rtol=1e-9)
+    assert result.converged and result.undone == 0
+    assert result.bound == float(jax.jit(hill)(result.model, 7.0))  # the model is the one whose bound is reported
+
+
+def test_what_is_frozen_stays():
+    result = lbfgsb(hill, at(5.0, 5.0, 5.0, frozen=[lambda p: p.scale]), 7.0)
+    assert float(result.model.scale) == 3.0
+    np.testing.assert_allclose(result.model.x, TOP, atol=1e-4)
+
+
+def test_the_scale_changes_tolerances_and_not_the_bound():
+    result, one = lbfgsb(scaled, at(5.0, 5.0, 5.0), 7.0, scale=1000.0), lbfgsb(hill, at(5.0, 5.0, 5.0), 7.0)
+    np.testing.assert_allclose(result.bound, 7000.0, rtol=1e-9)
+    assert abs(result.evaluations - one.evaluations) <= 2
+
+
+def test_records_are_monotone_and_progress_sees_them_as_they_are_made():
+    seen = []
+    result = lbfgsb(hill, at(5.0, 5.0, 5.0), 7.0, progress=seen.append)
+    assert tuple(seen) == result.history and all(type(record) is Record for record in seen)
+    history = {name: np.array(column) for name, column in zip(Record._fields, zip(*seen, strict=True), strict=True)}
+    assert history["step"].tolist() == list(range(1, len(seen) + 1))
+    assert (np.diff(history["bound"]) >= 0).all() and (np.diff(history["seconds"]) >= 0).all()
+    assert history["bound"][0] < history["bound"][-1] <= result.bound
+    assert np.isfinite(history["gradient_norm"]).all() and (history["step_size"] > 0).all()
+    assert history["gradient_norm"][-1] < 1e-3 * history["gradient_norm"][0]
+
+
+def test_the_number_of_iterations_is_kept_to():
+    result = lbfgsb(hill, at(5.0, 5.0, 5.0), 7.0, max_iter=3)
+    assert len(result.history) == 3 and not result.converged
+    assert result.bound < 7.0 - 1e-6
+
+
+def test_a_step_over_a_wall_is_undone_and_the_maximum_still_found():
+    result = lbfgsb(walled, at(0.0), 0.0)
+    assert result.undone > 0
+    np.testing.assert_allclose(result.model.x, 0.9, atol=1e-3)
+    np.testing.assert_allclose(result.bound, 0.0, atol=1e-4)
+
+
+def test_where_the_maximum_lies_behind_the_wall_the_best_point_before_it_is_returned():
+    result = lbfgsb(cut_off, at(0.0), 0.0)
+    x = float(result.model.x[0])
+    assert result.undone > 0 and 0.9 < x < 1
+    assert result.bound == float(jax.jit(cut_off)(result.model, 0.0)) >= max(record.bound for record in result.history)
+
+
+@pytest.mark.parametrize("bound", [unreachable, sharp])
+def test_a_start_without_a_finite_bound_and_gradient_is_a_fit_error(bound):
+    with pytest.raises(FitError, match="not finite at the initial hyperparameters"):
+        lbfgsb(bound, at(0.0), 0.0)

@@ -1,0 +1,220 @@
+"""Steppers and schedules: what one step is, and that a step which goes bad leaves no trace but a count."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from lattice import close, elbo, problem, random_q, sparse
+
+from pseudopoint import bounds
+from pseudopoint.data import Dataset, draw, take
+from pseudopoint.gaussians import MeanChol
+from pseudopoint.optimisers import NaturalGradient, Optax, averaging, constant, log_linear
+from pseudopoint.params import free
+from pseudopoint.posteriors import Model, Whitened
+
+N, B = 24, 8
+
+# Defined once: a stepper's functions are compared by identity when its steps are compiled.
+NATURAL = NaturalGradient(constant(0.3), optax.adam(0.05))
+PLAIN = Optax(optax.adam(0.05))
+STEPPERS = [NATURAL, PLAIN]
+EACH = pytest.mark.parametrize("stepper", STEPPERS, ids=["natural", "optax"])
+
+jitted = jax.jit(lambda stepper, model, state, batch: stepper.step(model, state, batch, N))
+
+
+def start(stepper, seed=0):
+    """A problem, a model with any q in the coordinates that the stepper wants, and the stepper's state."""
+    p = problem(seed)
+    mean, cov = random_q(seed, len(p.Z))
+    model = p.whitened(mean, cov)
+    if isinstance(stepper, Optax):
+        model = p.model(Whitened(p.Z, MeanChol(mean, np.linalg.cholesky(cov)), jitter=0.0))
+    return p, model, stepper.init(model)
+
+
+def batch_of(p, step=0):
+    return take(p.data(), draw(N, B, 0, step, 1)[0])
+
+
+def bits(tree):
+    """Every array of a tree as bytes, so that equal means equal to the last bit, NaN included."""
+    return [(x.dtype, x.shape, x.tobytes()) for x in map(np.asarray, jax.tree.leaves(tree))]
+
+
+def all_finite(tree):
+    return all(np.isfinite(np.asarray(x)).all() for x in jax.tree.leaves(tree))
+
+
+# --- Schedules ---
+
+
+def test_constant_is_constant():
+    assert [float(constant(0.3)(jnp.asarray(t))) for t in (0, 1, 10**6)] == [0.3] * 3
+
+
+def test_log_linear_rises_in_equal_ratios_and_stays():
+    schedule = log_linear(1e-4, 1e-1, 40)
+    values = np.array([float(schedule(jnp.asarray(t))) for t in range(45)])
+    close(values[[0, 20, 40]], [1e-4, 10**-2.5, 1e-1], 1e-15)
+    close(values[1:41] / values[:40], np.full(40, 1000 ** (1 / 40)), 1e-14)
+    assert (values[40:] == values[40]).all() and float(schedule(jnp.asarray(10**6))) == values[40]
+
+
+def test_averaging_weighs_batches_equally_until_its_memory_is_full():
+    schedule = averaging(1000, 100, 2.0)
+    values = [float(schedule(jnp.asarray(t))) for t in (0, 1, 2, 4, 5, 10**6)]
+    close(values, [1, 1 / 2, 1 / 3, 1 / 5, 0.2, 0.2], 1e-15)
+
+
+@pytest.mark.parametrize(("num_data", "batch_size", "speed"), [(10, 10, 5.0), (10, 100, 1.0), (1, 1, 1.0)])
+def test_averaging_never_exceeds_a_full_step(num_data, batch_size, speed):
+    assert [float(averaging(num_data, batch_size, speed)(jnp.asarray(t))) for t in (0, 1, 50)] == [1.0] * 3
+
+
+def test_one_epoch_of_averaging_ends_at_the_optimum_of_all_rows():
+    p, model, _ = start(NATURAL)
+    stepper = NaturalGradient(averaging(N, B))
+    state = stepper.init(model)
+    for step in range(N // B):
+        model, state, _ = jitted(stepper, model, state, batch_of(p, step))
+    best, reached = sparse(p.sparse(), p.data(), p.Xs), elbo(model, p.data(), p.Xs)
+    close(reached.tight, best.tight, 1e-10)
+    close(reached.moments, best.moments, 1e-10)
+
+
+# --- What a step is ---
+
+
+@jax.jit
+def bound_and_gradient(start, batch):
+    return jax.value_and_grad(lambda vector: bounds.elbo(start.rebuild(vector), batch, N)[0])(start.vector)
+
+
+def test_the_natural_stepper_gives_the_rest_the_gradient_of_the_elbo_at_fixed_q_in_the_same_pass():
+    p, model, _ = start(NATURAL)
+    stepper = NaturalGradient(constant(0.3), optax.sgd(0.1))
+    hyper = free(model, lambda m: m.posterior.q)
+    value, gradient = bound_and_gradient(hyper, batch_of(p))
+    new, _, info = jitted(stepper, model, stepper.init(model), batch_of(p))
+    close(free(new, lambda m: m.posterior.q).vector - hyper.vector, 0.1 * gradient, 1e-12)
+    close(info.bound, value, 1e-12)
+    close(info.gradient_norm, jnp.linalg.norm(gradient), 1e-12)
+    assert float(jnp.min(jnp.abs(gradient))) > 1e-3  # every number had somewhere to go, Z included
+    # q moves as if the rest stood still.
+    for a, b in zip(
+        jax.tree.leaves(stepped_alone(p, model).posterior.q), jax.tree.leaves(new.posterior.q), strict=True
+    ):
+        close(a, b, 1e-12)
+
+
+def stepped_alone(p, model):
+    alone = NaturalGradient(constant(0.3))
+    return jitted(alone, model, alone.init(model), batch_of(p))[0]
+
+
+def test_without_an_optimiser_of_the_rest_a_natural_step_touches_q_alone():
+    p, model, _ = start(NATURAL)
+    new = stepped_alone(p, model)
+    assert bits(new.posterior.q) != bits(model.posterior.q)
+    for part in (lambda m: m.kernel, lambda m: m.likelihood, lambda m: m.posterior.Z):
+        assert bits(part(new)) == bits(part(model))
+
+
+def test_the_optax_stepper_steps_along_the_gradient_of_the_elbo():
+    p, model, _ = start(PLAIN)
+    stepper = Optax(optax.sgd(0.01))
+    value, gradient = bound_and_gradient(free(model), batch_of(p))
+    new, _, info = jitted(stepper, model, stepper.init(model), batch_of(p))
+    close(free(new).vector - free(model).vector, 0.01 * gradient, 1e-12)
+    close(info.bound, value, 1e-12)
+
+
+def test_small_optax_steps_on_all_rows_increase_the_bound_every_time():
+    p, model, _ = start(PLAIN)
+    stepper = Optax(optax.sgd(1e-3))
+    state, values = stepper.init(model), []
+    for _ in range(40):
+        model, state, info = jitted(stepper, model, state, p.data())
+        values.append(float(info.bound))
+    assert (np.diff(values) > 0).all()
+    assert values[0] + 10 < values[-1] < float(sparse(_sparse(model), p.data(), p.Xs).tight)
+
+
+def _sparse(model):
+    """The collapsed model with the hyperparameters and inducing points of `model`."""
+    p = problem(0)
+    posterior = eqx.tree_at(lambda s: s.Z, p.sparse().posterior, model.posterior.Z)
+    return Model(model.kernel, model.likelihood, posterior)
+
+
+FROZEN = (lambda m: m.posterior.Z, lambda m: m.likelihood)
+
+
+@pytest.mark.parametrize(
+    "stepper", [NaturalGradient(constant(0.3), optax.adam(0.05), FROZEN), Optax(optax.adam(0.05), FROZEN)]
+)
+def test_what_is_frozen_keeps_every_bit(stepper):
+    p, model, state = start(stepper)
+    new, _, info = jitted(stepper, model, state, batch_of(p))
+    assert info.undone == 0
+    for select in FROZEN:
+        assert bits(select(new)) == bits(select(model))
+    assert float(jnp.max(jnp.abs(new.kernel.lengthscale - model.kernel.lengthscale))) > 1e-3
+
+
+# --- Bad steps ---
+
+
+def spoiled(p, field, value) -> Dataset:
+    """A batch with one absurd number."""
+    batch = batch_of(p)
+    array = np.array(getattr(batch, field))
+    array.flat[3] = value
+    return eqx.tree_at(lambda b: getattr(b, field), batch, array)
+
+
+@EACH
+@pytest.mark.parametrize(
+    ("field", "value"), [("y", np.nan), ("X", np.nan), ("weight", np.nan), ("y", np.inf), ("y", 1e200), ("y", 1e90)]
+)
+def test_a_bad_batch_leaves_the_model_and_the_optimiser_as_they_were(stepper, field, value):
+    p, model, state = start(stepper)
+    model, state, _ = jitted(stepper, model, state, batch_of(p))
+    before = bits((model, state._replace(guard=0)))
+    new, after, info = jitted(stepper, model, state, spoiled(p, field, value))
+    assert (int(info.undone), float(after.guard.scale)) == (1, 0.5)
+    assert bits((new, after._replace(guard=0))) == before
+    # The next steps are good again, and grow back to full ones.
+    for step in range(2, 12):
+        new, after, info = jitted(stepper, new, after, batch_of(p, step))
+    assert bits(new) != bits(model) and all_finite((new, after))
+    assert int(info.undone) == 1 and float(after.guard.scale) == 1.0
+
+
+def test_a_step_that_breaks_positive_definiteness_is_undone_and_halved_until_it_fits():
+    # P_new = (1 − γ)P + γ(I + data): for γ = 3 and a large P it is negative, for γ ≤ 1 never.
+    p = problem(1)
+    model = p.whitened(np.zeros(6), 1e-4 * np.eye(6))
+    stepper = NaturalGradient(constant(3.0))
+    state = stepper.init(model)
+    for undone in (1, 2):
+        new, state, info = jitted(stepper, model, state, batch_of(p))
+        assert bits(new) == bits(model)
+        assert (int(info.undone), float(state.guard.scale)) == (undone, 0.5**undone)
+    new, state, info = jitted(stepper, model, state, batch_of(p))
+    assert int(info.undone) == 2 and bits(new) != bits(model)
+    assert np.linalg.eigvalsh(new.posterior.q.precision).min() > 1
+    close(float(state.guard.scale), 0.25 * 1.1, 1e-15)
+
+
+@EACH
+def test_an_optimiser_that_overflows_is_undone(stepper):
+    explode = optax.scale(1e308)
+    stepper = Optax(explode) if isinstance(stepper, Optax) else NaturalGradient(constant(0.3), explode)
+    p, model, state = start(stepper)
+    new, state, info = jitted(stepper, model, state, batch_of(p))
+    assert int(info.undone) == 1 and bits(new) == bits(model)
