@@ -37,7 +37,7 @@ def marginal(model: Model, data: Dataset) -> tuple[Scalar, Predictor]:
     value = -0.5 * (factor.quadratic(data.y) + constants) - factor.half_logdet()
     none = jnp.zeros((0, len(data)), data.X.dtype)
     alpha = factor.solve(data.y)
-    return value, Predictor(model.kernel, data.X, alpha, data.X, factor.inverse, none, factor.jitter)
+    return value, Predictor(model.kernel, data.X, alpha, data.X, factor.inverse, none, factor.jitter, True)
 
 
 class Statistics(NamedTuple):
@@ -74,7 +74,7 @@ def collapsed(model: Model, data: Dataset, chunk: int | None = None) -> Collapse
     B = factorise(jnp.eye(Z.shape[0], dtype=Z.dtype) + s.H)
     fit = -0.5 * (s.log_noise + s.yy - B.quadratic(s.b)) - B.half_logdet()
     alpha = Kuu.inverse.T @ B.solve(s.b)
-    predictor = Predictor(model.kernel, Z, alpha, Z, Kuu.inverse, B.inverse @ Kuu.inverse, Kuu.jitter)
+    predictor = Predictor(model.kernel, Z, alpha, Z, Kuu.inverse, B.inverse @ Kuu.inverse, Kuu.jitter, True)
     return Collapsed(fit - 0.5 * s.log_trace, fit - 0.5 * s.trace, predictor)
 
 

@@ -196,6 +196,12 @@ def main() -> None:
     """Run the command line. Every failure is one sentence on standard error and a non-zero exit status."""
     try:
         app()
+    except SystemExit as done:
+        if done.code == 130:  # typer's way to say Ctrl-C
+            print("pseudopoint: interrupted; no file was left half written", file=sys.stderr)
+        raise
+    except KeyboardInterrupt:
+        _fail("interrupted; no file was left half written", 130)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(141)

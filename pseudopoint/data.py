@@ -106,7 +106,7 @@ class Standardiser(eqx.Module):
         target_mean, target_scale = 0.0, 1.0
         if scale_target:
             target_mean = float(average(y))
-            target_scale = float(np.sqrt(average((y - target_mean) ** 2)))
+            target_scale = float(np.sqrt(average((y - target_mean) ** 2))) or 1.0
         return Standardiser(columns, mean[columns], scale[columns], target_mean, target_scale)
 
     def inputs(self, X: np.ndarray) -> np.ndarray:

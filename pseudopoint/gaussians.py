@@ -37,6 +37,10 @@ class AbstractGaussian(eqx.Module):
         """S."""
 
     @abstractmethod
+    def root(self) -> Float[Array, "M M"]:
+        """R with S = RRᵀ."""
+
+    @abstractmethod
     def half_logdet(self) -> Scalar:
         """½ log |S|."""
 
@@ -64,6 +68,10 @@ class MeanCovariance(AbstractGaussian):
         """S."""
         return jnp.asarray(self.cov)
 
+    def root(self) -> Float[Array, "M M"]:
+        """chol(S)."""
+        return jnp.linalg.cholesky(self.cov)
+
     def half_logdet(self) -> Scalar:
         """Σ log chol(S)ᵢᵢ."""
         return _half_logdet(jnp.linalg.cholesky(self.cov))
@@ -88,8 +96,12 @@ class MeanChol(AbstractGaussian):
 
     def covariance(self) -> Float[Array, "M M"]:
         """LLᵀ."""
-        L = jnp.tril(self.chol)
+        L = self.root()
         return L @ L.T
+
+    def root(self) -> Float[Array, "M M"]:
+        """L."""
+        return jnp.tril(self.chol)
 
     def half_logdet(self) -> Scalar:
         """Σ log |Lᵢᵢ|."""
@@ -117,6 +129,10 @@ class MeanPrecision(AbstractGaussian):
     def covariance(self) -> Float[Array, "M M"]:
         """P⁻¹."""
         return _inverse(self.precision)
+
+    def root(self) -> Float[Array, "M M"]:
+        """L⁻ᵀ."""
+        return inverse_of_chol(jnp.linalg.cholesky(self.precision)).T
 
     def half_logdet(self) -> Scalar:
         """−Σ log chol(P)ᵢᵢ."""

@@ -68,7 +68,8 @@ def squared_distance(X: Float[Array, "N D"], Z: Float[Array, "M D"]) -> Float[Ar
     X, Z = X - centre, Z - centre
     squares = jnp.sum(X**2, axis=1)[:, None] + jnp.sum(Z**2, axis=1)[None, :]
     r2 = squares - 2 * (X @ Z.T)
-    return jnp.where(r2 > 8 * jnp.finfo(r2.dtype).eps * squares, r2, 0.0)
+    rounding = (8 + X.shape[1] ** 0.5) * jnp.finfo(r2.dtype).eps * squares
+    return jnp.where(r2 < rounding, 0.0, r2)
 
 
 def _profile(value, slope):
@@ -229,7 +230,7 @@ class White(AbstractKernel):
 
     def __call__(self, X: Float[Array, "N D"], Z: Float[Array, "M D"]) -> Float[Array, "N M"]:
         """[k(xᵢ, zⱼ)]."""
-        return self.variance * (squared_distance(X, Z) == 0).astype(X.dtype)
+        return self.variance * jnp.all(X[:, None, :] == Z[None, :, :], axis=-1).astype(X.dtype)
 
     def diag(self, X: Float[Array, "N D"]) -> Float[Array, " N"]:
         """variance · 1."""
@@ -279,8 +280,14 @@ class On(AbstractKernel):
 
     def __call__(self, X: Float[Array, "N D"], Z: Float[Array, "M D"]) -> Float[Array, "N M"]:
         """[k(xᵢ, zⱼ)] of the chosen columns."""
-        return self.kernel(X[:, self.columns], Z[:, self.columns])
+        return self.kernel(self._chosen(X), self._chosen(Z))
 
     def diag(self, X: Float[Array, "N D"]) -> Float[Array, " N"]:
         """k(x, x) of the chosen columns."""
-        return self.kernel.diag(X[:, self.columns])
+        return self.kernel.diag(self._chosen(X))
+
+    def _chosen(self, X):
+        D = X.shape[1]
+        if any(not -D <= column < D for column in self.columns):
+            raise IndexError(f"kernel on columns {self.columns}, but the inputs have {D}")
+        return X[:, self.columns]

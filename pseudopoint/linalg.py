@@ -26,7 +26,10 @@ def default_jitter(dtype: np.dtype | type) -> float:
 
 
 class Factor(eqx.Module):
-    """K = L Lᵀ, with everything a Gaussian needs of it. K already contains the jitter; `jitter` says how much."""
+    """K = L Lᵀ, with everything a Gaussian needs of it. K already contains the jitter; `jitter` says how much.
+
+    First derivatives only: L is a constant to them, so a second derivative would silently miss a term.
+    """
 
     K: Float[Array, "M M"]
     L: Float[Array, "M M"]
@@ -189,7 +192,8 @@ def explain_failure(K: np.ndarray, name: str, points: np.ndarray | None = None) 
     """One sentence on why a covariance matrix could not be factorised, and what to do about it (runs on the host)."""
     K = np.asarray(K, float)
     if not np.isfinite(K).all():
-        bad = int((~np.isfinite(K)).any(axis=1).sum())
+        wrong = ~np.isfinite(K)
+        bad = int(wrong.all(axis=1).sum() or wrong.any(axis=1).sum())
         return (
             f"{name} holds NaN or infinity in {bad} of {len(K)} rows: check the data and the hyperparameters "
             "(a lengthscale or variance that overflowed); restart from smaller steps or standardised inputs."
@@ -198,7 +202,8 @@ def explain_failure(K: np.ndarray, name: str, points: np.ndarray | None = None) 
     text = f"{name} ({len(K)} × {len(K)}) is not positive definite: smallest eigenvalue {eigenvalues[0]:.2e}, "
     text += f"largest {eigenvalues[-1]:.2e}"
     if points is not None and len(points) > 1:
-        squared = ((points[:, None, :] - points[None, :, :]) ** 2).sum(-1) + np.diag(np.full(len(points), np.inf))
+        squared = np.stack([((points - point) ** 2).sum(-1) for point in points])
+        np.fill_diagonal(squared, np.inf)
         i, j = np.unravel_index(np.argmin(squared), squared.shape)
         text += f", nearest pair of points {i} and {j} at distance {squared[i, j] ** 0.5:.2e}"
     return text + "; use fewer inducing points, remove duplicates, raise the jitter, or compute in float64."

@@ -62,7 +62,7 @@ class Sigmoid(eqx.Module):
 
     def constrain(self, xi):
         """ξ ↦ x."""
-        return self.lower + (self.upper - self.lower) * jax.nn.sigmoid(xi)
+        return jnp.clip(self.lower + (self.upper - self.lower) * jax.nn.sigmoid(xi), self.lower, self.upper)
 
     def unconstrain(self, x):
         """x ↦ ξ."""
@@ -72,6 +72,8 @@ class Sigmoid(eqx.Module):
 
 def _array(value: Any) -> Any:
     # Python numbers stay float64 NumPy arrays: a JAX array made outside a float64 scope would lose digits for good.
+    if isinstance(value, np.ndarray) and value.dtype.kind in "biu":
+        return value.astype(float)
     return value if isinstance(value, jax.Array | np.ndarray) or not np.isscalar(value) else np.asarray(value, float)
 
 
@@ -88,8 +90,15 @@ def positive(lower: float = 0.0, **keywords) -> Any:
 
 
 def bounded(lower: float, upper: float, **keywords) -> Any:
-    """A field of numbers strictly between `lower` and `upper`."""
-    return eqx.field(converter=_array, metadata={"bijector": Sigmoid(lower, upper)}, **keywords)
+    """A field of numbers between `lower` and `upper`. Raises ValueError on others."""
+
+    def inside(value):
+        value = _array(value)
+        if isinstance(value, np.ndarray) and not ((value >= lower) & (value <= upper)).all():
+            raise ValueError(f"must be between {lower} and {upper}, got {value}")
+        return value
+
+    return eqx.field(converter=inside, metadata={"bijector": Sigmoid(lower, upper)}, **keywords)
 
 
 def cast(tree: T, dtype: Any) -> T:
@@ -103,9 +112,9 @@ def _bijectors(node: Any, inherited: Any = IDENTITY) -> list:
     if isinstance(node, eqx.Module):
         fields = [f for f in dataclasses.fields(node) if not f.metadata.get("static", False)]
         return sum((_bijectors(getattr(node, f.name), f.metadata.get("bijector", IDENTITY)) for f in fields), [])
-    if isinstance(node, tuple | list):
-        return sum((_bijectors(child, inherited) for child in node), [])
-    return [inherited] * len(jax.tree.leaves(node))
+    module = lambda x: isinstance(x, eqx.Module)
+    children = jax.tree.leaves(node, is_leaf=module)
+    return sum((_bijectors(child) if module(child) else [inherited] for child in children), [])
 
 
 class Free(eqx.Module, Generic[T]):
@@ -132,10 +141,10 @@ def free(model: T, *frozen: Callable[[T], Any]) -> Free[T]:
 
     The model's leaves must be JAX arrays of one dtype (see `cast`).
     """
-    held = {id(leaf) for select in frozen for leaf in jax.tree.leaves(select(model))}
-    leaves = jax.tree.leaves(model)
-    trainable = lambda x: eqx.is_inexact_array(x) and id(x) not in held
-    where = tuple(i for i, x in enumerate(leaves) if trainable(x))
+    leaves, structure = jax.tree.flatten(model)
+    places = jax.tree.unflatten(structure, range(len(leaves)))
+    held = {place for select in frozen for place in jax.tree.leaves(select(places))}
+    where = tuple(i for i, x in enumerate(leaves) if eqx.is_inexact_array(x) and i not in held)
     bijectors = _bijectors(model)
     chosen = tuple(bijectors[i] for i in where)
     parts = [jnp.ravel(b.unconstrain(leaves[i])) for i, b in zip(where, chosen, strict=True)]

@@ -36,6 +36,8 @@ class Predictor(eqx.Module):
     """A fitted posterior, ready to predict; it holds every factor and needs no training data.
 
     E f(x) = k(x, Zm) α        V f(x) = k(x, x) − ‖D k(Zv, x)‖² + ‖U k(Zv, x)‖²
+
+    `shared` says that Zm and Zv are the same points, so that k(·, x) is computed once.
     """
 
     kernel: AbstractKernel
@@ -45,6 +47,7 @@ class Predictor(eqx.Module):
     down: Float[Number, "M2 M2"]
     up: Float[Number, "K M2"]
     jitter: Float[Number, ""]
+    shared: bool = eqx.field(static=True, default=False)
 
     def __call__(self, X: Float[Array, "N D"]) -> tuple[Float[Array, " N"], Float[Array, " N"]]:
         """Mean and variance of f at the rows of X, each [N].
@@ -52,7 +55,7 @@ class Predictor(eqx.Module):
         D comes of a covariance with jitter, so k − ‖Dk‖² is at least of the jitter's size; the maximum is for rounding.
         """
         Kvx = self.kernel(self.Zv, X)
-        Kmx = Kvx if self.Zm is self.Zv else self.kernel(self.Zm, X)
+        Kmx = Kvx if self.shared else self.kernel(self.Zm, X)
         residual = self.kernel.diag(X) - jnp.sum((self.down @ Kvx) ** 2, axis=0)
         return Kmx.T @ self.alpha, jnp.maximum(residual, 0) + jnp.sum((self.up @ Kvx) ** 2, axis=0)
 
@@ -72,13 +75,14 @@ class Marginals(NamedTuple):
 
 
 class Projection(eqx.Module):
-    """q(f) through whitened features; m and S are those of v = L⁻¹u. `log_prior` is E_q[log p(u)]."""
+    """q(f) through whitened features; m and S = RRᵀ (`root`) are those of v = L⁻¹u. `log_prior` is E_q[log p(u)]."""
 
     kernel: AbstractKernel
     Z: Float[Array, "M D"]
     Kuu: Factor
     mean: Float[Array, " M"]
     cov: Float[Array, "M M"]
+    root: Float[Array, "M M"]
     log_prior: Scalar
 
     def marginals(self, X: Float[Array, "N D"]) -> Marginals:
@@ -87,10 +91,10 @@ class Projection(eqx.Module):
         return Marginals(A.T @ self.mean, quad_diag(self.cov, A), residual)
 
     def predictor(self) -> Predictor:
-        """α = L⁻ᵀm, D = L⁻¹, U = chol(S)ᵀL⁻¹."""
+        """α = L⁻ᵀm, D = L⁻¹, U = RᵀL⁻¹."""
         inverse = self.Kuu.inverse
-        up = jnp.linalg.cholesky(self.cov).T @ inverse
-        return Predictor(self.kernel, self.Z, inverse.T @ self.mean, self.Z, inverse, up, self.Kuu.jitter)
+        up = self.root.T @ inverse
+        return Predictor(self.kernel, self.Z, inverse.T @ self.mean, self.Z, inverse, up, self.Kuu.jitter, True)
 
 
 def features(
@@ -135,7 +139,8 @@ class Whitened(AbstractPosterior):
     def project(self, kernel: AbstractKernel) -> Projection:
         """E_q[log p(v)] = −½(tr S + ‖m‖²) − ½M log 2π."""
         Z, mean, cov = jnp.asarray(self.Z), jnp.asarray(self.q.mean), self.q.covariance()
-        return Projection(kernel, Z, prior_factor(kernel, Z, self.jitter), mean, cov, _log_standard_normal(mean, cov))
+        Kuu, log_prior = prior_factor(kernel, Z, self.jitter), _log_standard_normal(mean, cov)
+        return Projection(kernel, Z, Kuu, mean, cov, self.q.root(), log_prior)
 
 
 class Unwhitened(AbstractPosterior):
@@ -151,7 +156,8 @@ class Unwhitened(AbstractPosterior):
         Kuu = prior_factor(kernel, Z, self.jitter)
         mean = Kuu.whiten(jnp.asarray(self.q.mean)[:, None])[:, 0]
         cov = Kuu.whiten(Kuu.whiten(self.q.covariance()).T)
-        return Projection(kernel, Z, Kuu, mean, cov, _log_standard_normal(mean, cov) - Kuu.half_logdet())
+        root = Kuu.whiten(self.q.root())
+        return Projection(kernel, Z, Kuu, mean, cov, root, _log_standard_normal(mean, cov) - Kuu.half_logdet())
 
 
 def _log_standard_normal(mean, cov):

@@ -121,6 +121,14 @@ def test_merging_does_not_depend_on_the_order_of_rows(lines, random):
         assert ours.tobytes() == truth.tobytes()  # which also tells −0.0 from 0.0
 
 
+def test_minus_zero_is_merged_with_zero_in_either_order():
+    rows = [(0.0, 1.0, -0.0, 0.0, 1.0), (-0.0, 1.0, 0.0, 0.0, 2.0)]
+    for lines in (rows, rows[::-1], [(-0.0, 1.0, -0.0, 0.0, 3.0)]):
+        X, y, weight, _ = merged(lines)
+        assert (X.tobytes(), y.tobytes()) == (np.array([[0.0, 1.0]]).tobytes(), np.array([0.0]).tobytes())
+        np.testing.assert_array_equal(weight, [3.0])
+
+
 @few
 @given(tables)
 def test_merging_twice_changes_nothing(lines):
