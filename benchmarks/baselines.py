@@ -2,7 +2,7 @@
 
     python benchmarks/baselines.py --data FOLDER [--tables energy,naval]
 
-One split each: numpy.random.default_rng(0).permutation(N), first 90 % train. Figures are per row, in standardised units.
+One split each: numpy.random.default_rng(0).permutation(N), first 90 % train. Figures: per row, standardised.
 """
 
 import argparse

@@ -104,22 +104,22 @@ class GPRegressor(RegressorMixin, BaseEstimator):
 
     def __init__(
         self,
-        kernel="matern52",
+        kernel: str | AbstractKernel = "matern52",
         *,
-        method="auto",
-        num_inducing=None,
-        inducing="auto",
-        learn_inducing=True,
-        bound="tight",
-        initial="warm",
-        noise_variance=0.1,
-        max_iter=None,
-        batch_size=1024,
-        learning_rate=0.02,
-        scale_inputs=True,
-        scale_target=True,
-        dtype="float64",
-        random_state=0,
+        method: str = "auto",
+        num_inducing: int | None = None,
+        inducing: str | np.ndarray = "auto",
+        learn_inducing: bool = True,
+        bound: str = "tight",
+        initial: str = "warm",
+        noise_variance: float = 0.1,
+        max_iter: int | None = None,
+        batch_size: int = 1024,
+        learning_rate: float = 0.02,
+        scale_inputs: bool = True,
+        scale_target: bool = True,
+        dtype: str = "float64",
+        random_state: Any = 0,
     ):
         self.kernel = kernel
         self.method = method
@@ -205,8 +205,7 @@ class GPRegressor(RegressorMixin, BaseEstimator):
             learning_rate=self.learning_rate,
             seed=int(seed),
         )
-        noise: Any = self.noise_variance
-        return fit_regression(kernel, Gaussian(noise), data, settings, progress)
+        return fit_regression(kernel, Gaussian(self.noise_variance), data, settings, progress)
 
     def _keep(self, scaling, fitted):
         host = lambda tree: jax.tree.map(np.asarray, tree)

@@ -1,7 +1,6 @@
 """Where hyperparameters start, and kernels by name."""
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 from jaxtyping import Float
@@ -33,10 +32,8 @@ KERNELS = (*_STATIONARY, "linear")
 
 def named_kernel(name: str, lengthscale: float, variance: float, D: int) -> AbstractKernel:
     """The kernel of that name with one lengthscale for each of D columns. Raises ValueError on an unknown name."""
-    v: Any = variance
     if name == "linear":
-        each: Any = np.full(D, variance / D)
-        return Linear(each) + Constant(v)
+        return Linear(np.full(D, variance / D)) + Constant(variance)
     if name not in _STATIONARY:
         raise ValueError(f"kernel {name!r} is unknown: use one of {', '.join(KERNELS)}, or a kernel object")
     return _STATIONARY[name](np.full(D, lengthscale), variance)

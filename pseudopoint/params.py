@@ -17,9 +17,9 @@ from jaxtyping import Array, Float
 
 __all__ = ["Free", "Number", "bounded", "cast", "free", "positive"]
 
-# A field holds NumPy numbers until `cast`; to a type checker they are the JAX arrays they become.
+# A field takes numbers, NumPy and JAX arrays; its converter makes arrays of them, which a type checker cannot follow.
 if TYPE_CHECKING:
-    Number: TypeAlias = Array
+    Number: TypeAlias = Any
 else:
     Number = Array | np.ndarray
 T = TypeVar("T")
