@@ -5,13 +5,13 @@ import secrets
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import BinaryIO
+from io import BufferedIOBase
 
 __all__ = ["whole_file"]
 
 
 @contextmanager
-def whole_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
+def whole_file(path: str | os.PathLike[str]) -> Iterator[BufferedIOBase]:
     """An open binary file that becomes `path` when the `with` block ends, and vanishes if the block raises anything.
 
     It lies beside `path` under a temporary name, so that the last step is one rename on one file system: a reader finds

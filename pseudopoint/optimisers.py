@@ -131,21 +131,22 @@ class NaturalGradient(AbstractStepper):
         arguments = (hyper.vector, q.mean, state.cov)
         if self.rest is None:
             value, (dm, dS) = jax.value_and_grad(objective, (1, 2))(*arguments)
-            vector, rest, norm = hyper.vector, state.rest, jnp.linalg.norm(dm)
+            moved, rest, norm = model, state.rest, jnp.linalg.norm(dm)
         else:
             value, (dv, dm, dS) = jax.value_and_grad(objective, (0, 1, 2))(*arguments)
             updates, rest = self.rest.update(-dv, state.rest, hyper.vector)
-            vector, norm = hyper.vector + guard.scale * jnp.asarray(updates), jnp.linalg.norm(dv)
+            moved = hyper.rebuild(hyper.vector + guard.scale * jnp.asarray(updates))
+            norm = jnp.linalg.norm(dv)
         gamma = guard.scale * self.gamma(guard.steps)
         precision = (1 - gamma) * q.precision - gamma * (dS + dS.T)
         L, cov, half_logdet = _invert(precision)
-        new = (vector, MeanPrecision(q.mean + gamma * (cov @ dm), precision), cov, half_logdet, rest)
-        old = (hyper.vector, q, state.cov, state.half_logdet, state.rest)
-        good = jnp.isfinite(value) & jnp.isfinite(L[-1, -1]) & _finite(new[0]) & _finite(new[1].mean)
-        (vector, q, cov, half_logdet, rest), guard = guard.keep(good, new, old)
+        moved = _with_q(moved, MeanPrecision(q.mean + gamma * (cov @ dm), precision))
+        new, old = (moved, cov, half_logdet, rest), (model, state.cov, state.half_logdet, state.rest)
+        good = jnp.isfinite(value) & jnp.isfinite(L[-1, -1]) & _finite(moved)
+        (model, cov, half_logdet, rest), guard = guard.keep(good, new, old)
         entropy = 0.5 * q.mean.shape[0] * (1 + jnp.log(2 * jnp.pi)) + state.half_logdet
         info = Info(value + entropy, norm, jnp.asarray(gamma), guard.undone)
-        return _with_q(hyper.rebuild(vector), q), NaturalState(cov, half_logdet, rest, guard), info
+        return model, NaturalState(cov, half_logdet, rest, guard), info
 
 
 class OptaxState(NamedTuple):
@@ -173,11 +174,11 @@ class Optax(AbstractStepper):
         objective = lambda vector: elbo(every.rebuild(vector), batch, num_data, self.tight)[0]
         value, gradient = jax.value_and_grad(objective)(every.vector)
         updates, rest = self.optimiser.update(-gradient, state.rest, every.vector)
-        new = (every.vector + state.guard.scale * jnp.asarray(updates), rest)
-        good = jnp.isfinite(value) & _finite(new[0])
-        (vector, rest), guard = state.guard.keep(good, new, (every.vector, state.rest))
+        moved = every.rebuild(every.vector + state.guard.scale * jnp.asarray(updates))
+        good = jnp.isfinite(value) & _finite(moved)
+        (model, rest), guard = state.guard.keep(good, (moved, rest), (model, state.rest))
         info = Info(value, jnp.linalg.norm(gradient), state.guard.scale, guard.undone)
-        return every.rebuild(vector), OptaxState(rest, guard), info
+        return model, OptaxState(rest, guard), info
 
 
 def _with_q(model, q):
@@ -191,5 +192,5 @@ def _invert(precision):
     return L, inverse.T @ inverse, -jnp.sum(jnp.log(jnp.diagonal(L)))
 
 
-def _finite(x):
-    return jnp.isfinite(x).all()
+def _finite(model):
+    return jnp.stack([jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(model)]).all()

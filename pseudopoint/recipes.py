@@ -198,7 +198,9 @@ def _warm(model, data, settings):
 
 def _maximise(objective, model, data, max_iter, progress, *frozen) -> Maximum:
     try:
-        return lbfgsb(objective, free(model, *frozen), data, max_iter=max_iter, progress=progress, scale=len(data))
+        return lbfgsb(
+            objective, free(model, *frozen), data, max_iter=max_iter, progress=progress, scale=float(len(data))
+        )
     except FitError as error:
         raise FitError(f"{error}: {_explain(model, data)}") from None
 

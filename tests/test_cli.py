@@ -87,7 +87,7 @@ def test_chunks_do_not_change_predictions(folder, monkeypatch):
     tasks.predict_table(folder / "m.safetensors", folder / "train.csv", folder / "parts.parquet")
     whole, parts = pd.read_parquet(folder / "whole.parquet"), pd.read_parquet(folder / "parts.parquet")
     assert len(whole) == 120
-    np.testing.assert_allclose(whole, parts, rtol=1e-10)
+    np.testing.assert_allclose(whole, parts, rtol=1e-9, atol=1e-6)  # prices are thousands
 
 
 def test_score_and_inspect(folder):

@@ -107,5 +107,5 @@ def test_a_module_imports_only_from_those_above_it(module):
 def test_a_core_module_imports_no_library_of_the_edge_at_its_top(module):
     (path,) = sources(module)
     tops = [node for node in ast.parse(path.read_text()).body if isinstance(node, ast.Import | ast.ImportFrom)]
-    libraries = {name.split(".")[0] for level, name, _ in imports(ast.Module(tops, [])) if level == 0}
+    libraries = {name.split(".")[0] for level, name, _ in imports(ast.Module([*tops], [])) if level == 0}
     assert not libraries & EDGE_LIBRARIES

@@ -3,9 +3,9 @@
 import gzip
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager, nullcontext
+from io import BufferedIOBase
 from os import PathLike
 from pathlib import Path
-from typing import BinaryIO, cast
 
 import pandas as pd
 import pyarrow as pa
@@ -19,7 +19,7 @@ __all__ = ["ChunkWriter", "whole_file", "write_chunks"]
 
 
 @contextmanager
-def whole_file(path: str | PathLike[str]) -> Iterator[BinaryIO]:
+def whole_file(path: str | PathLike[str]) -> Iterator[BufferedIOBase]:
     """`files.whole_file`, with a `TableError` at once if the file cannot be made there."""
     with ExitStack() as stack:
         try:
@@ -35,7 +35,7 @@ class ChunkWriter:
     `columns` are those of the first DataFrame, None before it.
     """
 
-    def __init__(self, handle: BinaryIO, parquet: bool):
+    def __init__(self, handle: BufferedIOBase, parquet: bool):
         self._handle = handle
         self._parquet = parquet
         self._parquet_writer: pq.ParquetWriter | None = None
@@ -78,7 +78,7 @@ def write_chunks(path: str | PathLike[str]) -> Iterator[ChunkWriter]:
     with whole_file(path) as plain:
         # No name and no time inside, so that the same rows are the same bytes.
         compressed = gzip.GzipFile("", "wb", fileobj=plain, mtime=0) if suffix == ".csv.gz" else nullcontext(plain)
-        with compressed as handle, closing(ChunkWriter(cast(BinaryIO, handle), suffix == ".parquet")) as writer:
+        with compressed as handle, closing(ChunkWriter(handle, suffix == ".parquet")) as writer:
             yield writer
             if writer.columns is None:
                 raise TableError(f"{path}: there is nothing to write; append at least one chunk")
