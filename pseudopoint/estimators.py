@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from numbers import Integral, Real
 from typing import Any
 
 import jax
@@ -102,23 +103,24 @@ class GPRegressor(RegressorMixin, BaseEstimator):
     True
     """
 
+    # Any: settings are checked by `fit`, as scikit-learn asks.
     def __init__(
         self,
-        kernel: str | AbstractKernel = "matern52",
+        kernel: Any = "matern52",
         *,
-        method: str = "auto",
-        num_inducing: int | None = None,
-        inducing: str | np.ndarray = "auto",
-        learn_inducing: bool = True,
-        bound: str = "tight",
-        initial: str = "warm",
-        noise_variance: float = 0.1,
-        max_iter: int | None = None,
-        batch_size: int = 1024,
-        learning_rate: float = 0.02,
-        scale_inputs: bool = True,
-        scale_target: bool = True,
-        dtype: str = "float64",
+        method: Any = "auto",
+        num_inducing: Any = None,
+        inducing: Any = "auto",
+        learn_inducing: Any = True,
+        bound: Any = "tight",
+        initial: Any = "warm",
+        noise_variance: Any = 0.1,
+        max_iter: Any = None,
+        batch_size: Any = 1024,
+        learning_rate: Any = 0.02,
+        scale_inputs: Any = True,
+        scale_target: Any = True,
+        dtype: Any = "float64",
         random_state: Any = 0,
     ):
         self.kernel = kernel
@@ -151,6 +153,7 @@ class GPRegressor(RegressorMixin, BaseEstimator):
         ValueError : the data or a setting is unfit; the message names the column or setting and a remedy.
         """
         self._check_settings()
+        _refuse_bad_target(y)
         checks = {"y_numeric": True, "dtype": np.float64, "ensure_all_finite": False, "ensure_min_samples": 2}
         X, y = (np.asarray(array, np.float64) for array in validate_data(self, X, y, **checks))
         _refuse_non_finite(X, y, getattr(self, "feature_names_in_", None))
@@ -159,7 +162,8 @@ class GPRegressor(RegressorMixin, BaseEstimator):
         if not weight.sum() > 0:
             raise ValueError("sample_weight is zero for every row: give at least one row a positive weight")
         if np.ptp(y[weight > 0]) == 0:
-            raise ValueError(f"the target is constant ({y[0]:g} in every row): there is nothing to learn from it")
+            value = y[weight > 0][0]
+            raise ValueError(f"the target is constant ({value:g} in every row): there is nothing to learn from it")
         rows = X, y, weight, extra
         if len(y) <= MERGED_ROWS:  # beyond, sorting the rows costs more than their repetitions
             rows = merge_duplicates(*rows)
@@ -173,10 +177,27 @@ class GPRegressor(RegressorMixin, BaseEstimator):
         for name, allowed in _CHOICES.items():
             if getattr(self, name) not in allowed:
                 raise ValueError(f"{name}={getattr(self, name)!r} is unknown: use one of {', '.join(allowed)}")
-        for name in ("num_inducing", "max_iter", "batch_size", "learning_rate", "noise_variance"):
+        for name in ("num_inducing", "max_iter", "batch_size"):
             value = getattr(self, name)
-            if value is not None and not value > 0:
-                raise ValueError(f"{name}={value!r} must be positive")
+            if not (value is None and name != "batch_size" or isinstance(value, Integral) and value > 0):
+                raise ValueError(f"{name}={value!r} must be a positive whole number")
+        for name in ("learning_rate", "noise_variance"):
+            value = getattr(self, name)
+            if not (isinstance(value, Real) and 0 < value < np.inf):
+                raise ValueError(f"{name}={value!r} must be a positive number")
+
+    def _given_points(self, D):
+        """Inducing points given as an array, or the name of a method."""
+        if isinstance(self.inducing, str):
+            return self.inducing
+        points = np.asarray(self.inducing, np.float64)
+        if points.ndim != 2 or len(points) == 0:
+            raise ValueError(f"inducing has shape {points.shape}: give an array [M, {D}] of at least one point")
+        if points.shape[1] != D:
+            raise ValueError(f"inducing has {points.shape[1]} columns, but X has {D}: give an array [M, {D}]")
+        if not np.isfinite(points).all():
+            raise ValueError("inducing contains NaN or infinity: give finite points")
+        return points
 
     def _fit(self, scaling, rows, progress) -> Fitted:
         X, y, weight, extra = rows
@@ -190,9 +211,9 @@ class GPRegressor(RegressorMixin, BaseEstimator):
         seed = self.random_state
         if not isinstance(seed, int | np.integer):
             seed = check_random_state(seed).randint(2**31 - 1)
-        inducing = self.inducing
+        inducing = self._given_points(len(rows[0][0]))
         if not isinstance(inducing, str):
-            inducing = scaling.inputs(np.asarray(inducing, np.float64))
+            inducing = scaling.inputs(inducing)
         settings = Settings(
             method=self.method,
             num_inducing=self.num_inducing,
@@ -326,10 +347,24 @@ def _power_of_two(n: int) -> int:
 
 
 def _check_noise(noise_variance, X):
-    noise = _check_sample_weight(noise_variance, X, dtype=np.float64)
-    if not (noise >= 0).all():
+    noise = np.asarray(noise_variance, np.float64)
+    if noise.shape != (len(X),):
+        raise ValueError(f"noise_variance has shape {noise.shape}, but X has {len(X)} rows: give one number a row")
+    if not ((noise >= 0) & (noise < np.inf)).all():
         raise ValueError("noise_variance must be zero or positive in every row")
     return noise
+
+
+def _refuse_bad_target(y):
+    """NaN and infinity in a numeric target, by row; all else is left to scikit-learn's checks."""
+    if np.iscomplexobj(y):
+        return
+    try:
+        values = np.asarray(y, np.float64)
+    except (TypeError, ValueError):
+        return
+    if values.ndim == 1:
+        _refuse_non_finite(np.empty((0, 0)), values, None)
 
 
 def _refuse_non_finite(X, y, names):

@@ -142,7 +142,7 @@ class NaturalGradient(AbstractStepper):
         L, cov, half_logdet = _invert(precision)
         moved = _with_q(moved, MeanPrecision(q.mean + gamma * (cov @ dm), precision))
         new, old = (moved, cov, half_logdet, rest), (model, state.cov, state.half_logdet, state.rest)
-        good = jnp.isfinite(value) & jnp.isfinite(L[-1, -1]) & _finite(moved)
+        good = jnp.isfinite(value) & jnp.isfinite(L[-1, -1]) & _finite((moved, rest))
         (model, cov, half_logdet, rest), guard = guard.keep(good, new, old)
         entropy = 0.5 * q.mean.shape[0] * (1 + jnp.log(2 * jnp.pi)) + state.half_logdet
         info = Info(value + entropy, norm, jnp.asarray(gamma), guard.undone)
@@ -175,7 +175,7 @@ class Optax(AbstractStepper):
         value, gradient = jax.value_and_grad(objective)(every.vector)
         updates, rest = self.optimiser.update(-gradient, state.rest, every.vector)
         moved = every.rebuild(every.vector + state.guard.scale * jnp.asarray(updates))
-        good = jnp.isfinite(value) & _finite(moved)
+        good = jnp.isfinite(value) & _finite((moved, rest))
         (model, rest), guard = state.guard.keep(good, (moved, rest), (model, state.rest))
         info = Info(value, jnp.linalg.norm(gradient), state.guard.scale, guard.undone)
         return model, OptaxState(rest, guard), info
@@ -192,5 +192,5 @@ def _invert(precision):
     return L, inverse.T @ inverse, -jnp.sum(jnp.log(jnp.diagonal(L)))
 
 
-def _finite(model):
-    return jnp.stack([jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(model)]).all()
+def _finite(tree):
+    return jnp.stack([jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(tree)]).all()

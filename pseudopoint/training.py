@@ -59,7 +59,7 @@ def fit(
     batch_size = min(batch_size, len(data))
     history: list[Record] = []
     last = state.step + steps
-    clock, done, undone = time.perf_counter(), 0, 0
+    clock, done, undone = time.perf_counter(), 0, int(state.stepper_state.guard.undone)
     while done < steps:
         count = min(segment, steps - done)
         batches = take(data, draw(len(data), batch_size, state.seed, state.step, count))
@@ -67,9 +67,10 @@ def fit(
         state = TrainState(model, inner, state.seed, state.step + count)
         done += count
         bad, undone = int(info.undone[-1]) - undone, int(info.undone[-1])
-        if bad == count:
-            raise FitError(f"all of {count} steps in a row had to be undone")
-        bound = float(np.nanmean(np.asarray(info.bound)))
+        if bad == segment:
+            raise FitError(f"all of {segment} steps in a row had to be undone")
+        bounds = np.asarray(info.bound)
+        bound = float(np.mean(bounds[np.isfinite(bounds)])) if np.isfinite(bounds).any() else np.nan
         norm, size = float(info.gradient_norm[-1]), float(info.step_size[-1])
         history.append(Record(state.step, bound, norm, size, undone, time.perf_counter() - clock, last))
         if progress is not None:
