@@ -357,13 +357,12 @@ def _check_noise(noise_variance, X):
 
 def _refuse_bad_target(y):
     """NaN and infinity in a numeric target, by row; all else is left to scikit-learn's checks."""
-    if np.iscomplexobj(y):
-        return
     try:
-        values = np.asarray(y, np.float64)
+        values = np.asarray(y)
+        values = values if np.iscomplexobj(values) else values.astype(np.float64)
     except (TypeError, ValueError):
         return
-    if values.ndim == 1:
+    if values.ndim == 1 and not np.iscomplexobj(values):
         _refuse_non_finite(np.empty((0, 0)), values, None)
 
 

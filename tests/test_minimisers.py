@@ -6,6 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from pseudopoint import minimisers
 from pseudopoint.history import Record
 from pseudopoint.minimisers import FitError, lbfgsb
 from pseudopoint.params import cast, free, positive
@@ -37,6 +38,11 @@ def walled(point, data):
 def cut_off(point, data):
     """Rises up to a wall of NaN at x = 1, beyond which its maximum would lie."""
     return jnp.where(point.x[0] < 1, -((point.x[0] - 2) ** 2), jnp.nan) - (point.scale - 3) ** 2
+
+
+def lying(point, data):
+    """Falls where its gradient says that it rises: every step is for the worse."""
+    return point.x[0] - 2 * jax.lax.stop_gradient(point.x[0])
 
 
 def sharp(point, data):
@@ -104,6 +110,21 @@ def test_where_the_maximum_lies_behind_the_wall_the_best_point_before_it_is_retu
     x = float(result.model.x[0])
     assert result.undone > 0 and 0.9 < x < 1
     assert result.bound == float(jax.jit(cut_off)(result.model, 0.0)) >= max(record.bound for record in result.history)
+
+
+@pytest.mark.parametrize("bound", [walled, cut_off, lying])
+def test_the_best_of_all_points_that_were_tried_is_returned(bound, monkeypatch):
+    tried, evaluate = [], minimisers._value_and_gradient
+
+    def watched(*arguments):
+        value, gradient = evaluate(*arguments)
+        tried.append(-float(value))
+        return value, gradient
+
+    monkeypatch.setattr(minimisers, "_value_and_gradient", watched)
+    result = lbfgsb(bound, at(0.0), 0.0)
+    assert result.bound == np.nanmax(tried) and len(tried) == result.evaluations
+    assert result.undone == np.isnan(tried).sum()
 
 
 @pytest.mark.parametrize("bound", [unreachable, sharp])
