@@ -179,11 +179,11 @@ class GPRegressor(RegressorMixin, BaseEstimator):
                 raise ValueError(f"{name}={getattr(self, name)!r} is unknown: use one of {', '.join(allowed)}")
         for name in ("num_inducing", "max_iter", "batch_size"):
             value = getattr(self, name)
-            if not (value is None and name != "batch_size" or isinstance(value, Integral) and value > 0):
+            if not (value is None and name != "batch_size" or isinstance(value, Integral) and int(value) > 0):
                 raise ValueError(f"{name}={value!r} must be a positive whole number")
         for name in ("learning_rate", "noise_variance"):
             value = getattr(self, name)
-            if not (isinstance(value, Real) and 0 < value < np.inf):
+            if not (isinstance(value, Real) and 0 < float(value) < np.inf):
                 raise ValueError(f"{name}={value!r} must be a positive number")
 
     def _given_points(self, D):

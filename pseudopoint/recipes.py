@@ -156,14 +156,16 @@ def _start_sparse(model, data, settings):
 
     Where several starts are tried, each climbs the bound of a sample of rows for a few iterations, and the best goes on
     from where it stands. The bound before climbing is a poor judge: points move, and take the hyperparameters along.
+    Warm hyperparameters race against cold ones, for few rows may mislead (rows that repeat look free of noise).
     """
-    model = _warm(model, data, settings)
     M = settings.num_inducing or choose_num_inducing(len(data))
     if not isinstance(settings.inducing, str):
         M = len(settings.inducing)
-    starts = candidates(settings.inducing, model.kernel, data, M, settings.seed)
-    points = lambda Z: InducingPoints(jnp.asarray(Z, data.X.dtype))
-    runners = {name: Model(model.kernel, model.likelihood, points(Z)) for name, Z in starts.items()}
+    runners = {}
+    for origin, base in ({"": model} | ({" (warm)": _warm(model, data, settings)} if settings.warm else {})).items():
+        for name, Z in candidates(settings.inducing, base.kernel, data, M, settings.seed).items():
+            points = InducingPoints(jnp.asarray(Z, data.X.dtype))
+            runners[name + origin] = Model(base.kernel, base.likelihood, points)
     name = next(iter(runners))
     if len(runners) > 1:
         few = cast(sample(data, RACE_ROWS, settings.seed), data.X.dtype)
@@ -171,21 +173,20 @@ def _start_sparse(model, data, settings):
         results = {name: race(runner) for name, runner in runners.items()}
         name = max(results, key=lambda name: results[name].bound)
         runners[name] = results[name].model
-    notes = (f"inducing points: {len(starts[name])}, started by {name}",)
-    if len(starts[name]) < M:
-        notes += (f"only {len(starts[name])} of {M} inducing points used: there are no more distinct rows for them",)
+    used = len(runners[name].posterior.Z)
+    notes = (f"inducing points: {used}, started by {name}",)
+    if used < M:
+        notes += (f"only {used} of {M} inducing points used: there are no more distinct rows for them",)
     return runners[name], notes
 
 
 def _warm(model, data, settings):
-    """The model with hyperparameters from an exact fit of a few rows, tempered, if `settings.warm`.
+    """The model with hyperparameters from an exact fit of a few rows, tempered.
 
     Sparse bounds have optima in which a weak input is ignored for good; an exact fit of few rows tells which inputs
     matter before any pseudo-point is placed. What it cannot know from few rows is held back: the noise starts no
     smaller than usual, and no input starts as irrelevant, where its gradient would vanish.
     """
-    if not settings.warm:
-        return model
     few = cast(sample(data, WARM_ROWS, settings.seed), data.X.dtype)
     learned = _maximise(evidence, model, few, WARM_ITERATIONS, None).model
     noise = Gaussian(jnp.maximum(learned.likelihood.variance, model.likelihood.variance))

@@ -397,6 +397,17 @@ def test_a_weight_is_a_number_of_repetitions_and_zero_is_absence(fitted, setting
     assert np.array_equal(absent.predict(rows), weighted.predict(rows))
 
 
+@EACH
+def test_a_second_fit_of_the_same_shape_compiles_nothing(fitted, settings, caplog):
+    model, (rows, _) = clone(fitted[settings["method"]]), new_rows()
+    fitted[settings["method"]].predict(rows)
+    with jax.log_compiles():
+        jax.jit(lambda x: x + 1)(1.0)
+        model.fit(*table(seed=4)).predict(rows)
+    compiled = [record.getMessage()[:60] for record in caplog.records if record.getMessage().startswith("Compiling")]
+    assert len(compiled) == 1, compiled  # the lambda, which shows that compilations are seen
+
+
 def test_progress_is_called_with_what_the_history_keeps():
     for settings in METHODS.values():
         seen = []

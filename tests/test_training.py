@@ -127,6 +127,12 @@ def test_a_segment_of_nothing_but_bad_steps_is_a_fit_error():
         fit(state, STEPPER, spoil(p.data(), np.arange(0, N)), steps=15, batch_size=B, segment=5)
 
 
+def test_a_call_of_nothing_but_bad_steps_is_a_fit_error_however_short():
+    p, state = ready()
+    with pytest.raises(FitError, match="had to be undone"):
+        fit(state, STEPPER, spoil(p.data(), np.arange(0, N)), steps=2, batch_size=B, segment=5)
+
+
 def test_one_bad_step_at_the_end_is_undone_and_not_fatal():
     # Six steps in segments of five: the last segment is one step, and that one is bad.
     p, state = ready()
