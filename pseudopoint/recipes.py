@@ -2,6 +2,7 @@
 course."""
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -130,8 +131,7 @@ def _fit_svgp(model, data, settings, progress) -> Fitted:
     q = MeanPrecision(jnp.zeros(len(Z), dtype), jnp.eye(len(Z), dtype=dtype))
     steps = settings.max_iter or 2000
     batch_size = min(settings.batch_size, len(data))
-    rest = optax.adam(optax.cosine_decay_schedule(settings.learning_rate, steps))
-    stepper = NaturalGradient(averaging(len(data), batch_size, 5.0), rest, _frozen(settings), settings.tight)
+    stepper = _stepper(len(data), batch_size, steps, settings.learning_rate, settings.learn_inducing, settings.tight)
     state = start(Model(model.kernel, model.likelihood, Whitened(Z, q)), stepper, settings.seed)
     state, history = fit(state, stepper, data, steps=steps, batch_size=batch_size, progress=progress)
     learned = state.model
@@ -143,12 +143,23 @@ def _fit_svgp(model, data, settings, progress) -> Fitted:
 _COURSES: dict[str, Callable[..., Fitted]] = {"exact": _fit_exact, "collapsed": _fit_collapsed, "svgp": _fit_svgp}
 
 
+@lru_cache(maxsize=32)
+def _stepper(num_data, batch_size, steps, learning_rate, learn_inducing, tight):
+    """Made once for the same settings: a new optax optimiser is a new function, which JAX would compile again."""
+    rest = optax.adam(optax.cosine_decay_schedule(learning_rate, steps))
+    return NaturalGradient(averaging(num_data, batch_size, 5.0), rest, () if learn_inducing else (_points,), tight)
+
+
+def _points(model):
+    return model.posterior.Z
+
+
 def _objective(settings):
     return tight if settings.tight else vfe
 
 
 def _frozen(settings):
-    return () if settings.learn_inducing else (lambda m: m.posterior.Z,)
+    return () if settings.learn_inducing else (_points,)
 
 
 def _start_sparse(model, data, settings):

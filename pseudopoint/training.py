@@ -67,8 +67,8 @@ def fit(
         state = TrainState(model, inner, state.seed, state.step + count)
         done += count
         bad, undone = int(info.undone[-1]) - undone, int(info.undone[-1])
-        if bad == segment:
-            raise FitError(f"all of {segment} steps in a row had to be undone")
+        if bad == min(segment, steps):
+            raise FitError(f"all of {bad} steps in a row had to be undone")
         bounds = np.asarray(info.bound)
         bound = float(np.mean(bounds[np.isfinite(bounds)])) if np.isfinite(bounds).any() else np.nan
         norm, size = float(info.gradient_norm[-1]), float(info.step_size[-1])

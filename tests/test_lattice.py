@@ -45,8 +45,8 @@ def test_the_evidence_and_the_exact_posterior_equal_the_oracles(seed):
     p = problem(seed)
     d = p.dense()
     value, predictions = exact(p.model(), p.data(), p.Xs)
-    close(value, o.exact_log_evidence(d.Kff, d.noise, p.y), 1e-11)
-    close(predictions, o.exact_posterior(d.Kff, d.Ksf, d.Kss_diag, d.noise, p.y), 1e-11)
+    close(value, o.exact_log_evidence(d.Kff, d.noise, p.y), 1e-10)
+    close(predictions, o.exact_posterior(d.Kff, d.Ksf, d.Kss_diag, d.noise, p.y), 1e-10)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
