@@ -17,7 +17,7 @@ from jaxtyping import Array, Float
 
 from .data import Dataset, chunked
 from .likelihoods import Gaussian
-from .linalg import Scalar, factorise, gram
+from .linalg import Scalar, factorise, gram, resolution
 from .posteriors import Model, Predictor, features, prior_factor
 
 __all__ = ["Collapsed", "collapsed", "elbo", "energy", "expected_log_likelihood", "marginal", "upper"]
@@ -124,11 +124,15 @@ def _statistics(model, Kuu, Z, data, extra, chunk) -> Statistics:
 
 
 def _noise(model, data):
-    """σ² + noiseᵢ."""
+    """σ² + noiseᵢ, no less than the share of kᵢᵢ that the arithmetic resolves: beneath it a variance is rounding error.
+
+    Without noise in the target, σ²/kᵢᵢ → 0 climbs the evidence for ever, and past the resolution everything computed is
+    nonsense: a lower bound above the upper one, errors of many standard deviations.
+    """
     likelihood = model.likelihood.at(data.noise)
     if not isinstance(likelihood, Gaussian):
         raise TypeError(f"{type(likelihood).__name__} has no bound in closed form: use elbo")
-    return likelihood.variance
+    return jnp.maximum(likelihood.variance, resolution(data.X.dtype) * model.kernel.diag(data.X))
 
 
 def expected_log_likelihood(model: Model, batch: Dataset, num_data: int, tight: bool = True):

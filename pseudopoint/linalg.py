@@ -13,7 +13,17 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Float
 
-__all__ = ["Factor", "Scalar", "default_jitter", "explain_failure", "factorise", "gram", "inverse_of_chol", "quad_diag"]
+__all__ = [
+    "Factor",
+    "Scalar",
+    "default_jitter",
+    "explain_failure",
+    "factorise",
+    "gram",
+    "inverse_of_chol",
+    "quad_diag",
+    "resolution",
+]
 
 Scalar = Float[Array, ""]
 
@@ -23,6 +33,15 @@ ESCALATIONS = 5
 def default_jitter(dtype: np.dtype | type) -> float:
     """Relative jitter for an inducing-point covariance: 1e-8 in float64, 1e-5 in float32."""
     return 1e-8 if jnp.finfo(dtype).bits == 64 else 1e-5
+
+
+def resolution(dtype: np.dtype | type) -> float:
+    """The least share of a signal's variance that noise can have and still be told from rounding: 1e-10 in float64,
+    1e-5 in float32.
+
+    Sums such as yᵀΣ⁻¹y − bᵀB⁻¹b cancel to a share σ²/k of their terms, which must stay well above the machine's ε.
+    """
+    return 1e-10 if jnp.finfo(dtype).bits == 64 else 1e-5
 
 
 class Factor(eqx.Module):

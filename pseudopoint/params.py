@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
 import equinox as eqx
 import jax
+import jax.core
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
@@ -79,9 +80,14 @@ def _array(value: Any) -> Any:
 
 def _positive_array(value: Any) -> Any:
     value = np.asarray(value, float) if isinstance(value, list | tuple) else _array(value)
-    if isinstance(value, np.ndarray) and not (np.isfinite(value).all() and (value > 0).all()):
+    if _known(value) and not (np.isfinite(value).all() and (np.asarray(value) > 0).all()):
         raise ValueError(f"must be positive and finite, got {value}")
     return value
+
+
+def _known(value: Any) -> bool:
+    """Whether it holds numbers now: what JAX is tracing does not, and is not checked."""
+    return isinstance(value, np.ndarray | jax.Array) and not isinstance(value, jax.core.Tracer)
 
 
 def positive(lower: float = 0.0, **keywords) -> Any:
@@ -94,7 +100,7 @@ def bounded(lower: float, upper: float, **keywords) -> Any:
 
     def inside(value):
         value = _array(value)
-        if isinstance(value, np.ndarray) and not ((value >= lower) & (value <= upper)).all():
+        if _known(value) and not ((value >= lower) & (value <= upper)).all():
             raise ValueError(f"must be between {lower} and {upper}, got {value}")
         return value
 

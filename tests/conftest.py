@@ -12,7 +12,16 @@ if tuple(int(part) for part in version("jax").split(".")[:2]) <= (0, 10) and "XL
 import jax  # noqa: E402
 import pytest  # noqa: E402
 
-EDGE = {"test_estimators", "test_cli", "test_tables", "test_report", "test_metrics", "test_persistence", "test_import"}
+EDGE = {
+    "test_estimators",
+    "test_estimator_robustness",
+    "test_cli",
+    "test_tables",
+    "test_report",
+    "test_metrics",
+    "test_persistence",
+    "test_import",
+}
 
 
 @pytest.fixture(autouse=True)

@@ -204,7 +204,7 @@ def test_a_frozen_number_does_not_freeze_its_namesakes():
 # --- what is refused, and what is converted --------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("value", [0.0, -1.0, np.nan, np.inf, 0, [1.0, -1.0], np.array([1.0, 0.0])])
+@pytest.mark.parametrize("value", [0.0, -1.0, np.nan, np.inf, 0, [1.0, -1.0], np.array([1.0, 0.0]), jnp.array(-1.0)])
 def test_a_number_that_is_not_positive_is_refused_by_name_of_its_fault(value):
     with pytest.raises(ValueError, match=r"must be positive and finite, got .+"):
         Part(value)
