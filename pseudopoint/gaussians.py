@@ -16,8 +16,9 @@ from .params import Number
 
 __all__ = ["AbstractGaussian", "MeanChol", "MeanCovariance", "MeanPrecision", "Natural"]
 
-Vector = Float[Number, " M"]
-Matrix = Float[Number, "M M"]
+# Several latent functions have a leading axis; the maps work on one, and are vmapped.
+Vector = Float[Number, "*C M"]
+Matrix = Float[Number, "*C M M"]
 
 
 class Natural(NamedTuple):

@@ -23,6 +23,7 @@ __all__ = [
     "inverse_of_chol",
     "quad_diag",
     "resolution",
+    "solve_square",
 ]
 
 Scalar = Float[Array, ""]
@@ -107,6 +108,11 @@ def _escalate(K, scale, jitter):
 def inverse_of_chol(L: Float[Array, "M M"]) -> Float[Array, "M M"]:
     """L⁻¹ of a lower triangular L."""
     return lax.linalg.triangular_solve(L, jnp.eye(L.shape[0], dtype=L.dtype), left_side=True, lower=True)
+
+
+def solve_square(A: Float[Array, "M M"], b: Float[Array, " M"]) -> Float[Array, " M"]:
+    """A⁻¹ b of any square A, by LU with pivots: for what is not symmetric. NaN or infinite where A is singular."""
+    return jnp.linalg.solve(A, b)
 
 
 @jax.custom_vjp

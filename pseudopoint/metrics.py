@@ -3,17 +3,39 @@
 Everything here is NumPy on arrays of shape [N], one entry a row, in the units of the target. Shapes are checked when
 the code runs, not only in the tests: a [N, 1] array against a [N] one would broadcast to a silent N × N average.
 Every function raises `ValueError` if its arrays are not all of one shape [N], or if N = 0.
+
+Classes have codes 0, …, C − 1. Functions of codes y [N] and probabilities P [N, C], P[n, c] = p(yₙ = c), raise
+`ValueError` if y are no such integers, N differs or is 0, or a row of P has an entry below 0 or a sum off 1 by more
+than 0.001. The predicted class is that of the largest probability, the first of several.
 """
 
 from collections.abc import Iterable
 from statistics import NormalDist
 
 import numpy as np
-from jaxtyping import Float, Real
+from jaxtyping import Float, Int, Real
 
-__all__ = ["calibration", "coverage", "interval", "mae", "mean_log_density", "nlpd", "r2", "rmse"]
+__all__ = [
+    "accuracy",
+    "brier",
+    "calibration",
+    "calibration_error",
+    "confusion",
+    "coverage",
+    "interval",
+    "mae",
+    "mean_log_density",
+    "mean_log_probability",
+    "nlpd",
+    "r2",
+    "reliability",
+    "rmse",
+]
 
 Rows = Real[np.ndarray, "..."]
+Table = Real[np.ndarray, "..."]  # [N, C]; checked when the code runs, as `Rows` are
+
+OFF_ONE = 1e-3  # probabilities in float32, or rounded to four digits in a file, are still probabilities
 
 
 def rmse(y: Rows, mean: Rows) -> float:
@@ -86,6 +108,98 @@ def calibration(y: Rows, mean: Rows, std: Rows, levels: Iterable[float]) -> Floa
     distance = np.abs(y - mean)
     widths = [NormalDist().inv_cdf(0.5 * (1.0 + level)) for level in levels]
     return np.array([np.mean(distance <= z * std) for z in widths], np.float64)
+
+
+# ---- Classes ---------------------------------------------------------------------------------------------------------
+
+
+def accuracy(y: Rows, P: Table) -> float:
+    """Share of rows whose class is the predicted one, 1/N Σ 1[yₙ = argmax_c P[n, c]], between 0 and 1."""
+    y, P = _classified(y, P)
+    return float(np.mean(P.argmax(axis=1) == y))
+
+
+def mean_log_probability(y: Rows, P: Table) -> float:
+    """Mean log probability of the truth, 1/N Σ log P[n, yₙ], in nats a row: ≤ 0, larger is better.
+
+    −inf only if a true class was given probability 0 exactly; log(1/C) is no better than guessing.
+    """
+    y, P = _classified(y, P)
+    with np.errstate(divide="ignore"):
+        return float(np.mean(np.log(P[np.arange(len(y)), y])))
+
+
+def brier(y: Rows, P: Table) -> float:
+    """Brier score 1/N Σₙ Σ_c (P[n, c] − 1[yₙ = c])², from 0 (certain and right) to 2 (certain and wrong).
+
+    This is Brier's own definition (1950), a sum over all classes: for two classes it is twice (p − y)².
+    """
+    y, P = _classified(y, P)
+    return float(np.mean(np.sum((P - np.eye(P.shape[1])[y]) ** 2, axis=1)))
+
+
+def calibration_error(y: Rows, P: Table, bins: int = 15) -> float:
+    """Expected calibration error of the predicted class, Σ_b N_b/N |accuracy_b − confidence_b|, between 0 and 1.
+
+    Over the bins of `reliability` (Guo et al. 2017, equation 3). Chance alone makes it up to 0.4 √(bins / N) on average
+    for honest predictions, so that a small table cannot show them to be honest.
+    """
+    confidence, share, count = reliability(y, P, bins)
+    return float(np.nansum(count * np.abs(share - confidence)) / np.sum(count))
+
+
+def reliability(
+    y: Rows, P: Table, bins: int = 15
+) -> tuple[Float[np.ndarray, "B"], Float[np.ndarray, "B"], Int[np.ndarray, "B"]]:
+    """Mean confidence, accuracy and number of rows in each of B bins: honest predictions have the first two equal.
+
+    A row's confidence is the probability of its predicted class, max_c P[n, c]. Bins are of equal width, as in
+    published numbers (Guo et al. 2017), and the order of tied rows cannot matter: bin b = 0, …, B − 1 holds confidences
+    in (b/B, (b + 1)/B]. An empty bin has count 0 and NaN for the means. Raises `ValueError` if `bins` < 1.
+    """
+    y, P = _classified(y, P)
+    if bins < 1:
+        raise ValueError(f"reliability needs at least one bin, not {bins}")
+    confidence = P.max(axis=1)
+    place = np.searchsorted(np.linspace(0.0, 1.0, bins + 1)[1:-1], confidence)
+    count = np.bincount(place, minlength=bins)
+    sums = [np.bincount(place, values, minlength=bins) for values in (confidence, P.argmax(axis=1) == y)]
+    means = [np.divide(total, count, out=np.full(bins, np.nan), where=count > 0) for total in sums]
+    return means[0], means[1], count
+
+
+def confusion(y: Rows, P: Table) -> Int[np.ndarray, "C C"]:
+    """Numbers of rows by class: entry (i, j) counts the rows of class i whose predicted class is j."""
+    y, P = _classified(y, P)
+    C = P.shape[1]
+    return np.bincount(C * y + P.argmax(axis=1), minlength=C * C).reshape(C, C)
+
+
+# ---- Checks ----------------------------------------------------------------------------------------------------------
+
+
+def _classified(y: np.ndarray, P: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Codes in int64 [N] and probabilities in float64 [N, C], after checking that they are."""
+    y, P = np.asarray(y), np.asarray(P, np.float64)
+    if y.ndim != 1 or P.ndim != 2 or len(y) != len(P):
+        raise ValueError(
+            f"need one class code a row and one row [C] of probabilities; the shapes are {y.shape}, {P.shape}"
+        )
+    if P.size == 0:
+        raise ValueError("there are no rows, or no classes, to score")
+    if y.dtype.kind not in "iu":
+        raise ValueError(f"class codes are integers from 0 to C − 1, not {y.dtype}; give the place of each row's class")
+    outside = np.flatnonzero((y < 0) | (y >= P.shape[1]))
+    if len(outside):
+        n = outside[0]
+        raise ValueError(
+            f"row {n + 1} has class code {y[n]}; {P.shape[1]} columns of probabilities allow 0 to {P.shape[1] - 1}"
+        )
+    bad = np.flatnonzero(~((P >= 0.0).all(axis=1) & (np.abs(P.sum(axis=1) - 1.0) <= OFF_ONE)))
+    if len(bad):
+        n = bad[0]
+        raise ValueError(f"row {n + 1} holds no probabilities: its least is {P[n].min():.4g}, its sum {P[n].sum():.4g}")
+    return y.astype(np.int64), P
 
 
 def _paired(*arrays: np.ndarray) -> list[np.ndarray]:

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-__all__ = ["Free", "Number", "bounded", "cast", "free", "positive"]
+__all__ = ["Free", "Number", "bounded", "cast", "free", "positive", "real"]
 
 # A field takes numbers, NumPy and JAX arrays; its converter makes arrays of them, which a type checker cannot follow.
 if TYPE_CHECKING:
@@ -90,13 +90,16 @@ def _known(value: Any) -> bool:
     return isinstance(value, np.ndarray | jax.Array) and not isinstance(value, jax.core.Tracer)
 
 
-def positive(lower: float = 0.0, **keywords) -> Any:
-    """A field of positive numbers; the optimiser keeps them above `lower`. Raises ValueError on numbers ≤ 0."""
-    return eqx.field(converter=_positive_array, metadata={"bijector": Exp(lower)}, **keywords)
+def positive(lower: float = 0.0, learn: str | None = None, **keywords) -> Any:
+    """A field of positive numbers; the optimiser keeps them above `lower`. Raises ValueError on numbers ≤ 0.
+
+    `learn` names a static boolean field that says whether the optimiser moves this one; without it, it does.
+    """
+    return eqx.field(converter=_positive_array, metadata={"bijector": Exp(lower), "learn": learn}, **keywords)
 
 
-def bounded(lower: float, upper: float, **keywords) -> Any:
-    """A field of numbers between `lower` and `upper`. Raises ValueError on others."""
+def bounded(lower: float, upper: float, learn: str | None = None, **keywords) -> Any:
+    """A field of numbers between `lower` and `upper`. Raises ValueError on others. `learn` as for `positive`."""
 
     def inside(value):
         value = _array(value)
@@ -104,7 +107,13 @@ def bounded(lower: float, upper: float, **keywords) -> Any:
             raise ValueError(f"must be between {lower} and {upper}, got {value}")
         return value
 
-    return eqx.field(converter=inside, metadata={"bijector": Sigmoid(lower, upper)}, **keywords)
+    return eqx.field(converter=inside, metadata={"bijector": Sigmoid(lower, upper), "learn": learn}, **keywords)
+
+
+def real(learn: str | None = None, **keywords) -> Any:
+    """A field of any numbers. `learn` as for `positive`."""
+    convert = lambda value: np.asarray(value, float) if isinstance(value, list | tuple) else _array(value)
+    return eqx.field(converter=convert, metadata={"bijector": IDENTITY, "learn": learn}, **keywords)
 
 
 def cast(tree: T, dtype: Any) -> T:
@@ -113,14 +122,19 @@ def cast(tree: T, dtype: Any) -> T:
     return jax.tree.map(lambda x: jnp.asarray(x, dtype) if floating(x) else x, tree)
 
 
-def _bijectors(node: Any, inherited: Any = IDENTITY) -> list:
-    """One bijector for every leaf of the tree, in the order of `jax.tree.leaves`."""
+def _bijectors(node: Any, inherited: Any = IDENTITY) -> list[Any]:
+    """One bijector for every leaf of the tree, in the order of `jax.tree.leaves`; None where it is not learned."""
     if isinstance(node, eqx.Module):
         fields = [f for f in dataclasses.fields(node) if not f.metadata.get("static", False)]
-        return sum((_bijectors(getattr(node, f.name), f.metadata.get("bijector", IDENTITY)) for f in fields), [])
+        return sum((_bijectors(getattr(node, f.name), _bijector(node, f.metadata)) for f in fields), [])
     module = lambda x: isinstance(x, eqx.Module)
     children = jax.tree.leaves(node, is_leaf=module)
     return sum((_bijectors(child) if module(child) else [inherited] for child in children), [])
+
+
+def _bijector(node, metadata):
+    learn = metadata.get("learn")
+    return metadata.get("bijector", IDENTITY) if learn is None or getattr(node, learn) else None
 
 
 class Free(eqx.Module, Generic[T]):
@@ -150,8 +164,9 @@ def free(model: T, *frozen: Callable[[T], Any]) -> Free[T]:
     leaves, structure = jax.tree.flatten(model)
     places = jax.tree.unflatten(structure, range(len(leaves)))
     held = {place for select in frozen for place in jax.tree.leaves(select(places))}
-    where = tuple(i for i, x in enumerate(leaves) if eqx.is_inexact_array(x) and i not in held)
     bijectors = _bijectors(model)
+    learned = lambda i: eqx.is_inexact_array(leaves[i]) and i not in held and bijectors[i] is not None
+    where = tuple(i for i in range(len(leaves)) if learned(i))
     chosen = tuple(bijectors[i] for i in where)
     parts = [jnp.ravel(b.unconstrain(leaves[i])) for i, b in zip(where, chosen, strict=True)]
     vector = jnp.concatenate(parts) if parts else jnp.zeros(0)

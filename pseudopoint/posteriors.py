@@ -9,7 +9,9 @@ from abc import abstractmethod
 from typing import Any, NamedTuple
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 from .gaussians import AbstractGaussian
@@ -21,10 +23,13 @@ from .params import Number
 __all__ = [
     "AbstractPosterior",
     "InducingPoints",
+    "Latents",
     "Marginals",
     "Model",
     "Predictor",
+    "Predictors",
     "Projection",
+    "Projections",
     "Unwhitened",
     "Whitened",
 ]
@@ -118,8 +123,12 @@ class AbstractPosterior(eqx.Module):
     jitter: eqx.AbstractVar[float | None]
 
     @abstractmethod
-    def project(self, kernel: AbstractKernel) -> Projection:
+    def project(self, kernel: AbstractKernel) -> "Projection | Projections":
         """q(f) and E_q[log p(u)], with one factorisation."""
+
+    def entropy(self) -> Scalar:
+        """½ log |2πe S|."""
+        return self.q.entropy()
 
 
 class InducingPoints(eqx.Module):
@@ -158,6 +167,110 @@ class Unwhitened(AbstractPosterior):
         cov = Kuu.whiten(Kuu.whiten(self.q.covariance()).T)
         root = Kuu.whiten(self.q.root())
         return Projection(kernel, Z, Kuu, mean, cov, root, _log_standard_normal(mean, cov) - Kuu.half_logdet())
+
+
+class Latents(AbstractPosterior):
+    """C independent latent functions through the same pseudo-points: the q of `each` has a leading axis C.
+
+    They share the kernel, and so one factorisation; or they have `separate` ones, and every number of the kernel has
+    the leading axis too. Formulas stay those of one function: the axis is a vmap.
+    """
+
+    each: AbstractPosterior
+    separate: bool = eqx.field(static=True, default=False)
+
+    @property
+    def Z(self) -> Points:
+        """The pseudo-points of all."""
+        return self.each.Z
+
+    @property
+    def q(self) -> AbstractGaussian:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """All q, with a leading axis C."""
+        return self.each.q
+
+    @property
+    def jitter(self) -> float | None:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """As for one."""
+        return self.each.jitter
+
+    def project(self, kernel: AbstractKernel) -> "Projections":
+        """C projections."""
+
+        def parts(q, kernel):
+            p = eqx.tree_at(lambda each: each.q, self.each, q).project(kernel)
+            return (p.kernel, p.Z, p.Kuu), (p.mean, p.cov, p.root, p.log_prior)
+
+        axis = 0 if self.separate else None
+        return Projections(*jax.vmap(parts, (0, axis), (axis, 0))(self.q, kernel), self.separate)
+
+    def entropy(self) -> Scalar:
+        """The sum of all."""
+        return jnp.sum(jax.vmap(lambda q: q.entropy())(self.q))
+
+
+class Projections(eqx.Module):
+    """C projections. What they `share` (kernel, Z, Kuu), unless separate, and each one's `own`, axis C first."""
+
+    share: tuple
+    own: tuple
+    separate: bool = eqx.field(static=True)
+
+    def _map(self, function, out_axes: Any = 0):
+        axes = (0 if self.separate else None, 0)
+        return jax.vmap(lambda share, own: function(Projection(*share, *own)), axes, out_axes)(self.share, self.own)
+
+    @property
+    def log_prior(self) -> Scalar:
+        """The sum of all."""
+        return jnp.sum(self.own[-1])
+
+    def marginals(self, X: Float[Array, "N D"]) -> Marginals:
+        """Those of all, [C, N]."""
+        return Marginals(*self._map(lambda p: tuple(p.marginals(X))))
+
+    def predictor(self) -> "Predictors":
+        """C predictors."""
+
+        def parts(projection):
+            p = projection.predictor()
+            return (p.kernel, p.Zm, p.Zv, p.down, p.jitter), (p.alpha, p.up)
+
+        share, own = self._map(parts, (0 if self.separate else None, 0))
+        return Predictors(share, own, self.separate)
+
+
+class Predictors(eqx.Module):
+    """C predictors: what they `share` (kernel, Zm, Zv, D, jitter), unless separate, and each one's `own` (α, U)."""
+
+    share: tuple
+    own: tuple
+    separate: bool = eqx.field(static=True)
+
+    def _map(self, function):
+        def one(share, own):
+            (kernel, Zm, Zv, down, jitter), (alpha, up) = share, own
+            return function(Predictor(kernel, Zm, alpha, Zv, down, up, jitter, True))
+
+        return jax.vmap(one, (0 if self.separate else None, 0))(self.share, self.own)
+
+    @property
+    def Zv(self) -> Points:
+        """The pseudo-points."""
+        return self.share[2][0] if self.separate else self.share[2]
+
+    @property
+    def jitter(self) -> Float[Number, "..."]:
+        """The largest jitter that was used."""
+        return np.max(np.asarray(self.share[4]))
+
+    def __call__(self, X: Float[Array, "N D"]) -> tuple[Float[Array, "C N"], Float[Array, "C N"]]:
+        """Means and variances of all f at the rows of X, each [C, N]."""
+        return self._map(lambda predictor: predictor(X))
+
+    def covariance(self, X: Float[Array, "N D"]) -> Float[Array, "C N N"]:
+        """Joint covariances, as `Predictor.covariance`."""
+        return self._map(lambda predictor: predictor.covariance(X))
 
 
 def _log_standard_normal(mean, cov):

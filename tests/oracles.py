@@ -148,6 +148,32 @@ def exact_posterior(Kff: Array, Ksf: Array, Kss_diag: Array, noise: Array, y: Ar
     return Ksf @ solve(C, y), Kss_diag - np.diag(Ksf @ solve(C, Ksf.T))
 
 
+# --- Laplace's approximation -----------------------------------------------------------------------------------------
+
+
+def laplace_logit(Kff: Array, y: Array) -> tuple[float, Array, Array]:
+    """log q(y), the mode f and W there, y in {-1, 1}, p(y|f) = 1/(1 + exp(-yf)): Izmailov 1.3.1 and (5).
+
+    Newton's method on Ψ, f ← (K⁻¹ + W)⁻¹ (W f + ∇log p), GPML (3.18). Errata: Izmailov (3) is f = K ∇log p(y|f), and in
+    (5) |B| = |K| |K⁻¹ + W|; as printed, K⁻¹ is missing.
+    """
+    f = np.zeros_like(y, dtype=float)
+    for _ in range(50):
+        p = 1.0 / (1.0 + np.exp(-f))
+        W = p * (1.0 - p)
+        f = solve(inv(Kff) + np.diag(W), W * f + (y + 1.0) / 2.0 - p)
+    p = 1.0 / (1.0 + np.exp(-f))
+    W = p * (1.0 - p)
+    log_det_B = slogdet(Kff)[1] + slogdet(inv(Kff) + np.diag(W))[1]
+    value = -0.5 * f @ solve(Kff, f) - np.sum(np.log1p(np.exp(-y * f))) - 0.5 * log_det_B
+    return float(value), f, W
+
+
+def laplace_predict(Kff: Array, Ksf: Array, Kss_diag: Array, f: Array, W: Array) -> tuple[Array, Array]:
+    """Mean and variance of f(x*) when q(f) = N(f, (K⁻¹ + W)⁻¹): Izmailov (1), GPML (3.21) and (3.24)."""
+    return Ksf @ solve(Kff, f), Kss_diag - np.diag(Ksf @ solve(Kff + np.diag(1.0 / W), Ksf.T))
+
+
 # --- collapsed bounds ------------------------------------------------------------------------------------------------
 
 

@@ -8,7 +8,15 @@ import numpy as np
 import pytest
 from conformance import finite_differences
 
-from pseudopoint.linalg import default_jitter, explain_failure, factorise, gram, inverse_of_chol, quad_diag
+from pseudopoint.linalg import (
+    default_jitter,
+    explain_failure,
+    factorise,
+    gram,
+    inverse_of_chol,
+    quad_diag,
+    solve_square,
+)
 
 RNG = np.random.default_rng(3)
 ROOT = RNG.normal(size=(5, 5))
@@ -116,6 +124,13 @@ def test_quad_diag_and_gram_are_their_formulas_and_adjoint():
     w = np.array([0.3, -1.2, 0.7, 2.0])
     np.testing.assert_allclose(quad_diag(jnp.asarray(PD), jnp.asarray(B)), np.diag(B.T @ PD @ B), rtol=1e-13)
     np.testing.assert_allclose(gram(jnp.asarray(B), jnp.asarray(w)), B @ np.diag(w) @ B.T, rtol=1e-13, atol=1e-14)
+
+
+def test_a_square_system_is_solved_without_symmetry_and_differentiated_in_its_right_hand_side():
+    A = np.eye(5) + ROOT
+    np.testing.assert_allclose(solve_square(jnp.asarray(A), jnp.asarray(b)), np.linalg.solve(A, b), rtol=1e-12)
+    slopes = jax.jacrev(lambda b: solve_square(jnp.asarray(A), b))(jnp.asarray(b))
+    np.testing.assert_allclose(slopes, np.linalg.inv(A), rtol=1e-12, atol=1e-13)
 
 
 # --- derivatives -----------------------------------------------------------------------------------------------------

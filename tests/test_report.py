@@ -14,6 +14,7 @@ import pytest
 from matplotlib import rcParams
 from matplotlib.image import imread
 
+from pseudopoint.metrics import calibration_error
 from pseudopoint.report import MAX_FEATURES, Report, write_report
 from pseudopoint.tables import TableError
 
@@ -39,6 +40,14 @@ def example(rows: int = 300) -> Report:
     )
 
 
+def classified(rows: int = 300, C: int = 3) -> Report:
+    """Classes drawn from the probabilities predicted; the rows of class c are some 1 / (c + 1) of those of class 0."""
+    rng = np.random.default_rng(0)
+    P = rng.dirichlet(0.5 / np.arange(1.0, C + 1.0), size=rows)
+    y = (rng.uniform(size=(rows, 1)) > P.cumsum(axis=1)[:, :-1]).sum(axis=1)
+    return Report(title="iris", y=y, probabilities=P, classes=[f"species {c}" for c in range(C)])
+
+
 class Page(HTMLParser):
     """Tags with their attributes, and the visible text."""
 
@@ -56,6 +65,11 @@ class Page(HTMLParser):
 
     def headings(self) -> int:
         return sum(tag == "h2" for tag, _ in self.tags)
+
+    def cells(self) -> list[str]:
+        """The colours of the cells of the confusion matrix."""
+        styles = [str(attributes["style"]) for tag, attributes in self.tags if tag == "td" and "style" in attributes]
+        return [style.split(";")[0] for style in styles]
 
     def images(self) -> list[dict[str, str | None]]:
         return [attributes for tag, attributes in self.tags if tag == "img"]
@@ -88,10 +102,11 @@ def test_everything_is_in_the_page(page):
         assert part in text
 
 
-def test_the_page_refers_to_nothing_outside_and_runs_nothing(page):
+@pytest.mark.parametrize("classes", [False, True])
+def test_the_page_refers_to_nothing_outside_and_runs_nothing(page, classes):
     allowed = {"html", "head", "meta", "title", "style", "body", "main", "section", "h1", "h2", "p", "div"}
-    allowed |= {"table", "tr", "th", "td", "ul", "li", "figure", "figcaption", "img"}
-    shown = page(example())
+    allowed |= {"table", "thead", "tr", "th", "td", "ul", "li", "figure", "figcaption", "img"}
+    shown = page(classified() if classes else example())
     assert {tag for tag, _ in shown.tags} <= allowed
     for _, attributes in shown.tags:
         assert not {"href", "srcset", "background"} & set(attributes)
@@ -124,6 +139,86 @@ def test_text_is_escaped_everywhere(page):
     assert not {"script", "b"} & {tag for tag, _ in shown.tags}
     assert shown.text.count(evil) == 7  # the title twice
     assert not any("onload" in attributes for _, attributes in shown.tags)
+
+
+def test_a_classification_shows_reliability_and_confusion(page):
+    report = classified()
+    shown = page(report)
+    assert report.y is not None and report.probabilities is not None
+    assert shown.headings() == 1 and "Predictions on 300 test rows" in shown.text and len(shown.images()) == 1
+    error = f"expected calibration error {100 * calibration_error(report.y, report.probabilities):.3g} %"
+    assert error in shown.text and error in str(shown.images()[0]["alt"])
+    right = 100 * np.mean(report.y == report.probabilities.argmax(axis=1))
+    assert f"Confusion: {right:.3g} % predicted right; the most frequent error is" in shown.text
+    for name in report.classes:
+        assert shown.text.count(name) >= 2
+
+
+def test_the_figures_of_a_regression_make_way_for_those_of_a_classification(page):
+    both = replace(example(), y=classified().y, probabilities=classified().probabilities, classes=("a", "b", "c"))
+    shown = page(both)
+    assert len(shown.images()) == 3 and "Standardised residuals" not in shown.text and "Reliability" in shown.text
+
+
+def test_the_confusion_matrix_by_hand(page):
+    P = np.array([[0.9, 0.1], [0.2, 0.8], [0.3, 0.7], [0.4, 0.6]])
+    shown = page(Report(title="two", y=np.array([0, 0, 1, 1]), probabilities=P, classes=["no", "yes"]))
+    assert "75 % predicted right; the most frequent error is ‘yes’ predicted for ‘no’, 1 of 2 rows" in shown.text
+    hints = [str(attributes["title"]) for tag, attributes in shown.tags if tag == "td" and "title" in attributes]
+    assert hints[0] == "1 of 2 rows of no predicted as no" and hints[2] == "0 of 2 rows of yes predicted as no"
+    half, none, full = "rgb(146,177,212)", "rgb(255,255,255)", "rgb(37,99,168)"
+    assert shown.cells() == [f"background:{color}" for color in (half, half, none, full)]
+    faultless = page(Report(title="two", y=np.array([0, 1, 1, 1]), probabilities=P))
+    assert "100 % predicted right." in faultless.text and "frequent error" not in faultless.text
+
+
+@pytest.mark.parametrize(("C", "shown", "numbers"), [(2, 2, True), (12, 12, True), (13, 13, False), (40, 30, False)])
+def test_the_most_frequent_classes_are_shown_and_numbered_if_few(page, C, shown, numbers):
+    report = classified(2000, C)
+    result = page(report)
+    assert len(result.cells()) == shown**2
+    assert ("numbers" in [name for _, tag in result.tags for name in str(tag.get("class")).split()]) == numbers
+    assert ("Shown are the 30 most frequent of 40 classes." in result.text) == (C > shown)
+    assert report.y is not None
+    rarest = np.argsort(-np.bincount(report.y, minlength=C), kind="stable")[shown:]
+    headers = [attributes["title"] for tag, attributes in result.tags if tag == "th" and "title" in attributes]
+    assert len(headers) == 2 * shown and not {f"species {c}" for c in rarest} & set(headers)
+
+
+def test_names_of_classes_are_escaped_and_shortened(page):
+    evil = "<script>alert('x')</script>\" onload=\"x & $y_$ {title} <b>"
+    shown = page(replace(classified(), classes=[evil, "x" * 500, "四 $\\frac$"]))
+    assert not {"script", "b"} & {tag for tag, _ in shown.tags}
+    assert not any("onload" in attributes for _, attributes in shown.tags)
+    assert evil[:23] + "…" in shown.text and evil not in shown.text and "x" * 24 not in shown.text
+    assert "四 $\\frac$" in shown.text and all(len(tag.get("title") or "") <= 200 for _, tag in shown.tags)
+
+
+@pytest.mark.parametrize("rows", [1, 2, 20_000])
+@pytest.mark.parametrize("C", [1, 2, 5])
+def test_any_number_of_classes_and_rows(page, rows, C):
+    assert len(page(classified(rows, C)).images()) == 1
+
+
+def test_a_class_without_test_rows_and_a_certain_prediction_are_drawn(page):
+    certain = Report(title="sure", y=np.array([0, 1]), probabilities=np.eye(3)[:2], classes=["a", "b", "c"])
+    assert "expected calibration error 0 %" in page(certain).text
+
+
+def test_probabilities_that_are_not_finite_are_not_drawn(page):
+    report = classified(3)
+    assert report.probabilities is not None
+    P = report.probabilities * [[1.0], [np.nan], [1.0]]
+    assert "Predictions on 2 test rows" in page(replace(report, probabilities=P)).text
+    assert page(replace(report, probabilities=np.full((3, 3), np.nan))).headings() == 0
+
+
+def test_classes_that_do_not_belong_together_are_an_error(page):
+    with pytest.raises(ValueError, match="names 2 classes, but its probabilities have 3 columns"):
+        page(replace(classified(), classes=["a", "b"]))
+    with pytest.raises(ValueError, match="class code 3"):
+        page(replace(classified(3), y=np.array([0, 1, 3])))
+    assert "species" not in page(replace(classified(), classes=())).text
 
 
 def test_parts_without_data_are_left_out(page):

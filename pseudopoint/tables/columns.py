@@ -14,7 +14,18 @@ from pandas.api.types import is_bool_dtype, is_datetime64_any_dtype, is_numeric_
 
 from pseudopoint.tables.messages import Oddity, TableError, quoted_examples, row_count
 
-__all__ = ["Column", "encode_column", "learn_column", "refuse_infinite", "row_number", "values_of"]
+__all__ = [
+    "Cells",
+    "Column",
+    "encode_column",
+    "kind_of",
+    "learn_column",
+    "names_rows",
+    "refuse_infinite",
+    "row_number",
+    "text_of",
+    "values_of",
+]
 
 Kind = Literal["number", "boolean", "date", "category"]
 
@@ -54,7 +65,7 @@ def learn_column(name: str, series: pd.Series) -> tuple[Column | None, str]:
     """The rule for a column of the training table, or None if it is no use as an input, and a note (or "")."""
     if NAMELESS.fullmatch(name):
         return None, f"column {name!r} has no name of its own, as saved row labels have none; it is left out"
-    kind = _kind(series)
+    kind = kind_of(series)
     if kind == "category":
         return _learn_categories(name, series)
     values, unreadable = values_of(series, kind)
@@ -83,7 +94,7 @@ def values_of(series: pd.Series, kind: Kind) -> tuple[Float64[np.ndarray, "N"], 
         return _days(pd.DatetimeIndex(series)), nothing
     if kind != "date" and _is_numeric(series):
         return series.to_numpy(np.float64, na_value=np.nan), nothing
-    text = _text(series)
+    text = text_of(series)
     values = PARSERS[kind](text)
     return values, np.where(np.isnan(values), text, nothing)
 
@@ -101,13 +112,37 @@ def row_number(series: pd.Series, position: int | np.integer) -> int:
     return int(series.index[int(position)]) + 1
 
 
+def kind_of(series: pd.Series) -> Kind:
+    """What a column holds: by its type, or by its cells where the type leaves it open."""
+    if isinstance(series.dtype, pd.CategoricalDtype):
+        return "category"
+    if is_datetime64_any_dtype(series.dtype):
+        return "date"
+    if is_bool_dtype(series.dtype):
+        return "boolean"
+    if is_numeric_dtype(series.dtype):
+        return "number"
+    return _kind_of_cells(series)
+
+
+def text_of(series: pd.Series) -> Cells:
+    """The cells as text without blanks around it, None where they are missing or blank."""
+    cells = zip(series, series.isna(), strict=True)
+    return np.array([None if missing else str(cell).strip() or None for cell, missing in cells], object)
+
+
+def names_rows(texts: Sequence[str]) -> bool:
+    """Whether the texts differ so much that they name rows and do not group them."""
+    return len(set(texts)) > max(MAX_CATEGORIES, IDENTIFIER_SHARE * len(texts))
+
+
 def _learn_categories(name: str, series: pd.Series) -> tuple[Column | None, str]:
-    cells = _given(_text(series))
+    cells = _given(text_of(series))
     gaps = len(series) - len(cells)
     counts = Counter(cells)
     if not cells:
         return None, _all_missing(name)
-    if len(counts) > max(MAX_CATEGORIES, IDENTIFIER_SHARE * len(cells)):
+    if names_rows(cells):
         return (
             None,
             f"column {name!r}: {len(counts):,} different texts in {row_count(len(cells))}; left out as an identifier",
@@ -125,7 +160,7 @@ def _learn_categories(name: str, series: pd.Series) -> tuple[Column | None, str]
 
 
 def _encode_categories(column: Column, series: pd.Series) -> tuple[np.ndarray, list[Oddity]]:
-    text = _text(series)
+    text = text_of(series)
     missing = np.asarray(pd.isna(text))
     codes = pd.Index(column.categories, dtype=object).get_indexer(pd.Index(text, dtype=object))
     block = codes[:, None] == np.arange(len(column.categories))
@@ -172,26 +207,13 @@ def _all_missing(name: str) -> str:
     return f"column {name!r} is missing in every row; it is left out"
 
 
-def _kind(series: pd.Series) -> Kind:
-    """What a column of the training table holds: by its type, or by its cells where the type leaves it open."""
-    if isinstance(series.dtype, pd.CategoricalDtype):
-        return "category"
-    if is_datetime64_any_dtype(series.dtype):
-        return "date"
-    if is_bool_dtype(series.dtype):
-        return "boolean"
-    if is_numeric_dtype(series.dtype):
-        return "number"
-    return _kind_of_cells(series)
-
-
 def _kind_of_cells(series: pd.Series) -> Kind:
     cells = list(series.dropna())
     if cells and all(isinstance(cell, bool | np.bool_) for cell in cells):
         return "boolean"
     if cells and all(isinstance(cell, numbers.Number) for cell in cells):
         return "number"
-    text = np.array(_given(_text(series)), object)
+    text = np.array(_given(text_of(series)), object)
     if len(text) and not np.isnan(_parse_dates(text)).any():
         return "date"
     unmarked = text[[cell not in MARKERS for cell in text]]
@@ -203,12 +225,6 @@ def _kind_of_cells(series: pd.Series) -> Kind:
 def _is_numeric(series: pd.Series) -> bool:
     is_category = isinstance(series.dtype, pd.CategoricalDtype)
     return not is_category and (is_numeric_dtype(series.dtype) or is_bool_dtype(series.dtype))
-
-
-def _text(series: pd.Series) -> Cells:
-    """The cells as text without blanks around it, None where they are missing or blank."""
-    cells = zip(series, series.isna(), strict=True)
-    return np.array([None if missing else str(cell).strip() or None for cell, missing in cells], object)
 
 
 def _given(cells: Cells) -> list[str]:

@@ -48,9 +48,9 @@ def read_table(path: str | PathLike[str], text: Collection[str] = ()) -> pd.Data
 def read_chunks(path: str | PathLike[str], rows: int, encoder: TableEncoder) -> Iterator[pd.DataFrame]:
     """The table at `path` in order, at most `rows` rows at a time, so that memory does not grow with the table.
 
-    Columns that `encoder` knows as categories or dates are text in every chunk, however the chunk looks by itself. The
-    index goes on counting from chunk to chunk. Raises `TableError` as `read_table` does, when the first chunk is asked
-    for, or at the damage.
+    Columns that `encoder` knows as categories, dates or classes are text in every chunk, however the chunk looks by
+    itself. The index goes on counting from chunk to chunk. Raises `TableError` as `read_table` does, when the first
+    chunk is asked for, or at the damage.
     """
     path, start = Path(path), 0
     with _named_errors(path):

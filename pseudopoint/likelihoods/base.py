@@ -1,0 +1,100 @@
+"""What a likelihood is, and what it can do by quadrature when no closed form is known."""
+
+from abc import abstractmethod
+from typing import ClassVar, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from .quadrature import expect, log_expect
+
+__all__ = ["AbstractLikelihood", "Latent", "Moments", "Rows"]
+
+Rows = Float[Array, "..."]  # of y, or with nodes of quadrature before them
+Latent = Float[Array, "..."]
+
+
+class Moments(NamedTuple):
+    """Predictive mean and variance of y, each [N]."""
+
+    mean: Rows
+    variance: Rows
+
+
+class AbstractLikelihood(eqx.Module):
+    """One row of y depends on the latent functions at that row: on one, f [N], or on C of them, f [C, N].
+
+    A likelihood of one latent function needs `log_prob` and `moments`, and `cdf` for intervals; the rest follows by
+    quadrature. It may give closed forms instead. `y` [N] holds numbers: for classes and counts, whole ones.
+    """
+
+    # Whether log p(y | f) is concave in each latent function: then every natural step γ ∈ (0, 1] is safe (methods d.2).
+    concave: ClassVar[bool] = False
+    # Whether a natural step moves the mean with the curvature of `majoriser` in place of that of log p(y | f).
+    majorised: ClassVar[bool] = False
+    support: ClassVar[str] = "real"  # "real", "positive", "unit", "counts" or "classes"
+
+    @property
+    def latents(self) -> int:
+        """The number of latent functions."""
+        return 1
+
+    def at(self, noise: Rows) -> "AbstractLikelihood":
+        """The likelihood of rows that carry known noise variance of their own; most have no place for it."""
+        return self
+
+    @abstractmethod
+    def log_prob(self, f: Latent, y: Rows) -> Rows:
+        """log p(y | f)."""
+
+    @abstractmethod
+    def moments(self, f: Latent) -> Moments:
+        """Mean and variance of y given f."""
+
+    def cdf(self, f: Latent, y: Rows) -> Rows:
+        """P(Y ≤ y | f)."""
+        raise NotImplementedError(f"{type(self).__name__} has no cdf, so it has no intervals")
+
+    def bump(self, y: Rows) -> tuple[Rows, Rows]:
+        """Where in f the likelihood of y changes, and over what distance: guides quadrature, never a result."""
+        return jnp.zeros_like(y), jnp.ones_like(y)
+
+    def expectation(self, mean: Latent, variance: Latent, y: Rows) -> Rows:
+        """E[log p(y | f)] for f ~ N(mean, variance): the data's term in every variational bound.
+
+        Gauss–Hermite with 20 nodes unless there is a closed form.
+        """
+        return expect(lambda f: self.log_prob(f, y), mean, variance)
+
+    def log_density(self, mean: Latent, variance: Latent, y: Rows) -> Rows:
+        """log E[p(y | f)] for f ~ N(mean, variance): the predictive log density (or probability) of y."""
+        return log_expect(lambda f: self.log_prob(f, y), mean, variance, *self.bump(y))
+
+    def predict(self, mean: Latent, variance: Latent) -> Moments:
+        """Mean and variance of y for f ~ N(mean, variance): E m(f), and E v(f) + V m(f) for moments (m, v) given f."""
+        centre, width = jnp.zeros_like(mean), jnp.ones_like(mean)
+        average = lambda g: jnp.exp(log_expect(lambda f: jnp.log(g(f)), mean, variance, centre, width))
+        # f ↦ m(f) may have either sign: the positive and the negative part are integrated apart.
+        first = average(lambda f: jnp.maximum(self.moments(f).mean, 0)) - average(
+            lambda f: jnp.maximum(-self.moments(f).mean, 0)
+        )
+        spread = average(lambda f: self.moments(f).variance + (self.moments(f).mean - first) ** 2)
+        return Moments(first, spread)
+
+    def predictive_cdf(self, mean: Latent, variance: Latent, y: Rows) -> Rows:
+        """P(Y ≤ y) = E[P(Y ≤ y | f)] for f ~ N(mean, variance)."""
+        return jnp.exp(log_expect(lambda f: jnp.log(self.cdf(f, y)), mean, variance, *self.bump(y)))
+
+    def shrinkage(self, residual: Rows, weight: Rows) -> Rows:
+        """v* ∈ (0, 1]: by how much the tight bound shrinks the residual variance dᵢ (methods a.1); 1 where unknown."""
+        return jnp.ones_like(residual)
+
+    def majoriser(self, mean: Latent, variance: Latent, y: Rows) -> Latent:
+        """A curvature ω with which a step of the mean of size 1 goes up, or nearly always does (methods d.3).
+
+        |β|, β = −2 ∂E[log p]/∂variance, unless a likelihood knows better.
+        """
+        total = lambda v: jnp.sum(self.expectation(mean, v, y))
+        return jnp.abs(2 * jax.grad(total)(variance))

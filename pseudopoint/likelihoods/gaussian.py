@@ -1,0 +1,123 @@
+"""Real targets with normal noise, of one size or of a size that depends on x."""
+
+from typing import ClassVar
+
+import jax.numpy as jnp
+from jax.scipy.special import ndtr
+from jaxtyping import Array, Float
+
+from ..params import Number, positive
+from .base import AbstractLikelihood, Moments, Rows
+from .quadrature import log_expect
+
+__all__ = ["Gaussian", "Heteroscedastic"]
+
+NOISE_FLOOR = 1e-8
+
+
+def _log_normal(y, mean, variance):
+    return -0.5 * (jnp.log(2 * jnp.pi * variance) + (y - mean) ** 2 / variance)
+
+
+class Gaussian(AbstractLikelihood):
+    """y = f + ε, ε ~ N(0, variance). `variance` is σ², or one number per row after `at`."""
+
+    concave: ClassVar[bool] = True
+    variance: Float[Number, ""] | Float[Number, " N"] = positive(NOISE_FLOOR, default=0.1)
+
+    def at(self, noise: Rows) -> "Gaussian":
+        """σ² + noiseᵢ."""
+        return Gaussian(self.variance + noise)
+
+    def log_prob(self, f: Rows, y: Rows) -> Rows:
+        """−½ log 2πσ² − (y − f)²/(2σ²)."""
+        return _log_normal(y, f, self.variance)
+
+    def moments(self, f: Rows) -> Moments:
+        """f, σ²."""
+        return Moments(f, self.variance + jnp.zeros_like(f))
+
+    def cdf(self, f: Rows, y: Rows) -> Rows:
+        """Φ((y − f)/σ)."""
+        return ndtr((y - f) / jnp.sqrt(self.variance))
+
+    def expectation(self, mean: Rows, variance: Rows, y: Rows) -> Rows:
+        """log N(y; mean, σ²) − variance/(2σ²)  (Kobe 2.25)."""
+        return self.log_prob(mean, y) - 0.5 * variance / self.variance
+
+    def log_density(self, mean: Rows, variance: Rows, y: Rows) -> Rows:
+        """log N(y; mean, variance + σ²)."""
+        return _log_normal(y, mean, variance + self.variance)
+
+    def predict(self, mean: Rows, variance: Rows) -> Moments:
+        """mean, variance + σ²."""
+        return Moments(mean, variance + self.variance)
+
+    def predictive_cdf(self, mean: Rows, variance: Rows, y: Rows) -> Rows:
+        """Φ((y − mean)/√(variance + σ²))."""
+        return ndtr((y - mean) / jnp.sqrt(variance + self.variance))
+
+    def shrinkage(self, residual: Rows, weight: Rows) -> Rows:
+        """v* = 1/(1 + wᵢdᵢ/σ²), the optimum in closed form (Titsias 2025; methods a.1, a.2)."""
+        return 1 / (1 + weight * residual / self.variance)
+
+
+Two = Float[Array, "2 ..."]
+
+
+class Heteroscedastic(AbstractLikelihood):
+    """y = f₁ + ε, ε ~ N(0, scale² e^{2f₂}): the noise is a second latent function of x. f is [2, N]."""
+
+    concave: ClassVar[bool] = True  # in f₁ and in f₂, each by itself
+    majorised: ClassVar[bool] = True
+    scale: Float[Number, ""] = positive(1e-4, default=0.3)
+
+    @property
+    def latents(self) -> int:
+        """f₁, the mean, and f₂, the logarithm of the noise's standard deviation over `scale`."""
+        return 2
+
+    def log_prob(self, f: Two, y: Rows) -> Rows:
+        """log N(y; f₁, s² e^{2f₂})."""
+        return -0.5 * jnp.log(2 * jnp.pi * self.scale**2) - f[1] - 0.5 * self._misfit((y - f[0]) ** 2, -2 * f[1])
+
+    def _misfit(self, squared, exponent):
+        return squared / self.scale**2 * jnp.exp(exponent)
+
+    def moments(self, f: Two) -> Moments:
+        """f₁, s² e^{2f₂}."""
+        return Moments(f[0], self.scale**2 * jnp.exp(2 * f[1]))
+
+    def expectation(self, mean: Two, variance: Two, y: Rows) -> Rows:
+        """−½ log 2πs² − μ₂ − ((y − μ₁)² + v₁) e^{−2μ₂ + 2v₂}/(2s²), exactly."""
+        misfit = self._misfit((y - mean[0]) ** 2 + variance[0], 2 * variance[1] - 2 * mean[1])
+        return -0.5 * jnp.log(2 * jnp.pi * self.scale**2) - mean[1] - 0.5 * misfit
+
+    def majoriser(self, mean: Two, variance: Two, y: Rows) -> Two:
+        """ω = [E e^{−2f₂}/s², max(β₂, 2)], with β₁ = E e^{−2f₂}/s² itself and β₂ = 2 E (y − f₁)² e^{−2f₂}/s².
+
+        2 is the expected Fisher information of a log standard deviation: where the residual happens to be small, β₂ is
+        nearly 0, and a step of the mean with it would be far too long.
+        """
+        precision = self._misfit(jnp.ones_like(y), 2 * variance[1] - 2 * mean[1])
+        misfit = self._misfit((y - mean[0]) ** 2 + variance[0], 2 * variance[1] - 2 * mean[1])
+        return jnp.stack([precision, jnp.maximum(2 * misfit, 2)])
+
+    def log_density(self, mean: Two, variance: Two, y: Rows) -> Rows:
+        """log E N(y; μ₁, v₁ + s² e^{2f₂}) over f₂."""
+        given = lambda f2: _log_normal(y, mean[0], variance[0] + self.scale**2 * jnp.exp(2 * f2))
+        return log_expect(given, mean[1], variance[1], *self._where(mean, y))
+
+    def _where(self, mean, y):
+        centre = jnp.log(jnp.abs(y - mean[0]) + 1e-3 * self.scale) - jnp.log(self.scale)
+        return centre, jnp.ones_like(y)
+
+    def predict(self, mean: Two, variance: Two) -> Moments:
+        """μ₁, v₁ + s² e^{2μ₂ + 2v₂}."""
+        return Moments(mean[0], variance[0] + self.scale**2 * jnp.exp(2 * mean[1] + 2 * variance[1]))
+
+    def predictive_cdf(self, mean: Two, variance: Two, y: Rows) -> Rows:
+        """E Φ((y − μ₁)/√(v₁ + s² e^{2f₂})) over f₂."""
+        std = lambda f2: jnp.sqrt(variance[0] + self.scale**2 * jnp.exp(2 * f2))
+        given = lambda f2: jnp.log(ndtr((y - mean[0]) / std(f2)))
+        return jnp.exp(log_expect(given, mean[1], variance[1], *self._where(mean, y)))

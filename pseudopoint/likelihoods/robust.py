@@ -1,0 +1,107 @@
+"""Real targets with outliers."""
+
+from typing import ClassVar
+
+import jax.numpy as jnp
+from jax.scipy.special import betainc, gammaln, log_ndtr, ndtr
+from jaxtyping import Float
+
+from ..params import Number, positive
+from .base import AbstractLikelihood, Moments, Rows
+from .quadrature import expect
+
+__all__ = ["Laplace", "StudentT"]
+
+SCALE_FLOOR = 1e-4
+
+
+class StudentT(AbstractLikelihood):
+    """y = f + scale · t, t Student's with `degrees` = ν > 2 degrees of freedom (3 in Salimbeni et al. 2018, 5.5)."""
+
+    majorised: ClassVar[bool] = True
+    scale: Float[Number, ""] = positive(SCALE_FLOOR, default=0.3)
+    degrees: Float[Number, ""] = positive(2.01, default=3.0)
+
+    def log_prob(self, f: Rows, y: Rows) -> Rows:
+        """log Γ(½(ν + 1)) − log Γ(½ν) − ½ log πνς² − ½(ν + 1) log(1 + (y − f)²/(νς²))."""
+        nu = self.degrees
+        constant = gammaln(0.5 * (nu + 1)) - gammaln(0.5 * nu) - 0.5 * jnp.log(jnp.pi * nu * self.scale**2)
+        return constant - 0.5 * (nu + 1) * jnp.log1p((y - f) ** 2 / (nu * self.scale**2))
+
+    def moments(self, f: Rows) -> Moments:
+        """f, ς² ν/(ν − 2)."""
+        return Moments(f, self._spread() + jnp.zeros_like(f))
+
+    def _spread(self):
+        return self.scale**2 * self.degrees / (self.degrees - 2)
+
+    def predict(self, mean: Rows, variance: Rows) -> Moments:
+        """mean, variance + ς² ν/(ν − 2)."""
+        return Moments(mean, variance + self._spread())
+
+    def cdf(self, f: Rows, y: Rows) -> Rows:
+        """½ I_x(½ν, ½), x = ν/(ν + t²), or one minus it where t > 0."""
+        t = (y - f) / self.scale
+        tail = 0.5 * betainc(0.5 * self.degrees, 0.5, self.degrees / (self.degrees + t**2))
+        return jnp.where(t > 0, 1 - tail, tail)
+
+    def bump(self, y: Rows) -> tuple[Rows, Rows]:
+        """y, ς."""
+        return y, self.scale + jnp.zeros_like(y)
+
+    def majoriser(self, mean: Rows, variance: Rows, y: Rows) -> Rows:
+        """ω = E[(ν + 1)/(νς² + (y − f)²)], the precision of the scale mixture (methods d.3)."""
+        weight = lambda f: (self.degrees + 1) / (self.degrees * self.scale**2 + (y - f) ** 2)
+        return expect(weight, mean, variance)
+
+
+class Laplace(AbstractLikelihood):
+    """p(y | f) = exp(−|y − f|/scale)/(2 scale)."""
+
+    concave: ClassVar[bool] = True
+    majorised: ClassVar[bool] = True
+    scale: Float[Number, ""] = positive(SCALE_FLOOR, default=0.3)
+
+    def log_prob(self, f: Rows, y: Rows) -> Rows:
+        """−log 2b − |y − f|/b."""
+        return -jnp.log(2 * self.scale) - jnp.abs(y - f) / self.scale
+
+    def moments(self, f: Rows) -> Moments:
+        """f, 2b²."""
+        return Moments(f, 2 * self.scale**2 + jnp.zeros_like(f))
+
+    def expectation(self, mean: Rows, variance: Rows, y: Rows) -> Rows:
+        """−log 2b − E|y − f|/b, with E|r| = r(2Φ(r/s) − 1) + 2s φ(r/s) for r ~ N(r, s²)."""
+        s = jnp.sqrt(jnp.maximum(variance, 1e-20))
+        r = y - mean
+        z = r / s
+        density = jnp.exp(-0.5 * z**2) / jnp.sqrt(2 * jnp.pi)
+        return -jnp.log(2 * self.scale) - (r * (2 * ndtr(z) - 1) + 2 * s * density) / self.scale
+
+    def majoriser(self, mean: Rows, variance: Rows, y: Rows) -> Rows:
+        """ω = (2Φ(r/s) − 1)/(b r), r = y − μ: the parabola through E|y − f|, as a function of μ, that touches it from
+        above (de Leeuw and Lange 2009)."""
+        s = jnp.sqrt(jnp.maximum(variance, 1e-20))
+        r = jnp.maximum(jnp.abs(y - mean), 1e-6 * s)
+        return (2 * ndtr(r / s) - 1) / (self.scale * r)
+
+    def log_density(self, mean: Rows, variance: Rows, y: Rows) -> Rows:
+        """log of the normal-Laplace density: with c = v/(2b²), the sum of two halves e^{c ± r/b} Φ(∓r/s − s/b)/(2b)."""
+        s = jnp.sqrt(jnp.maximum(variance, 1e-20))
+        r, b = y - mean, self.scale
+        halves = [sign * r / b + log_ndtr(-sign * r / s - s / b) for sign in (1, -1)]
+        return 0.5 * (s / b) ** 2 - jnp.log(2 * b) + jnp.logaddexp(*halves)
+
+    def predict(self, mean: Rows, variance: Rows) -> Moments:
+        """mean, variance + 2b²."""
+        return Moments(mean, variance + 2 * self.scale**2)
+
+    def cdf(self, f: Rows, y: Rows) -> Rows:
+        """½ e^{(y − f)/b}, or one minus ½ e^{−(y − f)/b}."""
+        t = (y - f) / self.scale
+        half = 0.5 * jnp.exp(-jnp.abs(t))
+        return jnp.where(t > 0, 1 - half, half)
+
+    def bump(self, y: Rows) -> tuple[Rows, Rows]:
+        """y, b."""
+        return y, self.scale + jnp.zeros_like(y)

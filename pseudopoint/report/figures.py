@@ -1,0 +1,136 @@
+"""The figures of a report, each with its caption and a text for those who cannot see it.
+
+They are drawn on `Figure` objects, never with pyplot, which is global state.
+"""
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from scipy.stats import binom
+
+from pseudopoint.metrics import calibration, calibration_error, coverage, reliability
+from pseudopoint.report.markup import Picture, percent
+
+__all__ = ["actual_figure", "bound_figure", "calibration_figure", "reliability_figure", "residual_figure"]
+
+MAX_POINTS = 2000  # more points hide each other and make the file large
+FAR = 6.0  # standard deviations; residuals beyond are drawn here
+BINS = 15  # of the confidence, as in published calibration errors
+
+BLUE, ORANGE, GREY, INK = "#2563a8", "#d9650b", "#9aa3af", "#1f2733"
+
+
+def actual_figure(y: np.ndarray, mean: np.ndarray, lower: np.ndarray, upper: np.ndarray, level: float) -> Picture:
+    """Predictions and their intervals against the truth."""
+    inside = (lower <= y) & (y <= upper)
+    interval = f"{percent(level)} interval"
+    caption = f"{percent(coverage(y, lower, upper))} lie inside their {interval}"
+    shown = np.sort(np.random.default_rng(0).permutation(len(y))[:MAX_POINTS])
+    sample = f" ({len(shown):,} drawn)" if len(shown) < len(y) else ""
+    few = len(shown) <= 200
+    figure, axes = _axes("actual", "predicted")
+    drawn = np.concatenate([y[shown], mean[shown]])
+    ends = [drawn.min(), drawn.max()]
+    axes.plot(ends, ends, color=INK, linewidth=0.8)
+    for part, color, name in [(shown[inside[shown]], BLUE, "inside"), (shown[~inside[shown]], ORANGE, "outside")]:
+        axes.vlines(y[part], lower[part], upper[part], color=color, alpha=0.5 if few else 0.2, linewidth=0.8)
+        dots = {"markersize": 7 if few else 4, "alpha": 0.9 if few else 0.5, "markeredgewidth": 0}
+        axes.plot(y[part], mean[part], ".", color=color, label=name, **dots)
+    legend = axes.legend(loc="upper left", frameon=False, title=interval, alignment="left", markerscale=1.6)
+    for handle in filter(None, legend.legend_handles):
+        handle.set(alpha=1.0)
+    return figure, f"Predicted against actual{sample}: {caption}", f"Predicted against actual values; {caption}."
+
+
+def residual_figure(residual: np.ndarray) -> Picture:
+    """Residuals in standard deviations, beside the normal density."""
+    far = int(np.sum(np.abs(residual) > FAR))
+    reach = float(np.clip(np.ceil(np.abs(residual).max()), 4.0, FAR))
+    width = np.clip(3.5 * len(residual) ** (-1 / 3), 0.2, 1.0)  # Scott's rule for unit variance
+    edges = np.linspace(-reach, reach, 2 * round(reach / width) + 1)
+    grid = np.linspace(-reach, reach, 301)
+    normal = np.exp(-0.5 * grid**2) / np.sqrt(2.0 * np.pi)
+    figure, axes = _axes("(actual − predicted) / standard deviation", "density")
+    axes.hist(residual.clip(-reach, reach), edges.tolist(), density=True, color=BLUE, alpha=0.75, label="test rows")
+    axes.plot(grid, normal, color=INK, linewidth=1.2, label="normal density")
+    axes.set_ylim(0.0, 1.25 * axes.get_ylim()[1])  # room for the legend
+    axes.legend(loc="upper left", frameon=False)
+    beyond = f", {far:,} beyond ±{FAR:g}" if far else ""
+    fact = f"mean {residual.mean():.2f}, standard deviation {residual.std():.2f}{beyond}"
+    return figure, f"Standardised residuals: {fact}", f"Histogram of the standardised residuals; {fact}."
+
+
+def calibration_figure(y: np.ndarray, mean: np.ndarray, std: np.ndarray) -> Picture:
+    """Observed against nominal coverage of the central intervals, and what chance allows."""
+    levels = np.linspace(0.05, 0.95, 19)
+    observed = calibration(y, mean, std, levels)
+    grid = np.linspace(0.0, 1.0, 101)
+    chance = 2.0 * np.sqrt(grid * (1.0 - grid) / len(y))
+    figure, axes = _axes("nominal coverage", "observed coverage")
+    axes.fill_between(grid, grid - chance, grid + chance, color=GREY, alpha=0.3, linewidth=0, label="by chance (2σ)")
+    axes.plot([0, 1], [0, 1], color=INK, linewidth=0.8)
+    axes.plot(levels, observed, ".-", color=BLUE, linewidth=1.2, markersize=5, label="test rows")
+    axes.set(xlim=(0, 1), ylim=(0, 1))
+    axes.legend(loc="upper left", frameon=False)
+    worst = int(np.argmax(np.abs(observed - levels)))
+    fact = f"at worst {percent(observed[worst])} observed at {percent(levels[worst])} nominal"
+    alt = f"Observed against nominal coverage of central intervals; {fact}."
+    return figure, f"Calibration: {fact}", alt
+
+
+def reliability_figure(y: np.ndarray, P: np.ndarray) -> Picture:
+    """Accuracy against confidence of the predicted class in bins, and how many rows each bin holds.
+
+    The band is what honest predictions show in 95 of 100 cases: the binomial interval of a bin's rows, each right with
+    the bin's mean confidence.
+    """
+    bins = np.stack(reliability(y, P, BINS))
+    confidence, share, count = bins[:, bins[2] > 0]
+    centre = (np.flatnonzero(bins[2]) + 0.5) / BINS
+    low, high = np.array(binom.interval(0.95, count, confidence.clip(max=1.0))) / count
+    left = np.floor(BINS / max(P.shape[1], 2)) / BINS  # the largest of C probabilities is no less than 1 / C
+    figure = _figure()
+    axes, below = figure.subplots(2, 1, sharex=True, height_ratios=[3, 1])
+    axes.bar(confidence, high - low, 0.7 / BINS, low, color=GREY, alpha=0.4, label="by chance (95 %)")
+    axes.plot([0, 1], [0, 1], color=INK, linewidth=0.8)
+    axes.plot(confidence, share, ".", color=BLUE, markersize=8, markeredgewidth=0, label="test rows")
+    axes.legend(loc="lower right", frameon=False)
+    bars = below.bar(centre, count, 0.9 / BINS, color=BLUE, alpha=0.75)
+    below.bar_label(bars, [f"{n:,.0f}" if n < 10_000 else f"{n / 1000:,.0f}k" for n in count], fontsize=6, padding=1)
+    below.set(xlabel="probability of the predicted class", ylabel="rows", ylim=(0, 1.25 * count.max()))
+    axes.set(xlim=(left, 1), ylim=(0, 1.02), ylabel="accuracy")
+    _plain(axes)
+    _plain(below)
+    fact = f"expected calibration error {percent(calibration_error(y, P, BINS))}"
+    alt = f"Accuracy against confidence of the predicted class in {len(count)} bins; {fact}."
+    return figure, f"Reliability: {fact}", alt
+
+
+def bound_figure(x: np.ndarray, bound: np.ndarray, unit: str) -> Picture:
+    """The bound against steps or seconds."""
+    figure, axes = _axes(unit, "bound in nats")
+    axes.plot(x, bound, color=BLUE, linewidth=1.2)
+    # The first steps climb so far that nothing else would be seen: show the upper nine tenths of the steps.
+    low, high = np.quantile(bound, 0.1), bound.max()
+    if high > low:
+        axes.set_ylim(low - 0.1 * (high - low), high + 0.05 * (high - low))
+    alt = f"The bound goes from {bound[0]:,.1f} to {bound[-1]:,.1f} in {x[-1]:,.4g} {unit}{'s' * (unit == 'step')}."
+    return figure, f"Bound against {unit}", alt
+
+
+def _axes(x_label: str, y_label: str) -> tuple[Figure, Axes]:
+    figure = _figure()
+    axes = figure.add_subplot(xlabel=x_label, ylabel=y_label)
+    _plain(axes)
+    return figure, axes
+
+
+def _figure() -> Figure:
+    return Figure(figsize=(4.4, 3.5), layout="constrained", facecolor="white")
+
+
+def _plain(axes: Axes) -> None:
+    axes.set_facecolor("white")
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid(color="#e8eaee", linewidth=0.7)
+    axes.set_axisbelow(True)

@@ -1,0 +1,144 @@
+"""The column to predict: numbers, or classes whose labels are the same text from any file and any type of column."""
+
+import difflib
+import re
+from typing import cast
+
+import numpy as np
+import pandas as pd
+from jaxtyping import Float64, Shaped
+from pandas.api.types import is_bool_dtype
+
+from pseudopoint.tables.columns import Cells, kind_of, names_rows, refuse_infinite, row_number, text_of, values_of
+from pseudopoint.tables.messages import TableError, listed, quoted_examples, row_count
+
+__all__ = ["class_target", "drop_missing_target", "looks_like_classes", "no_column", "number_target", "tidy"]
+
+DECIMAL = re.compile(r"-?(0|[1-9]\d*)\.\d+([eE][+-]?\d+)?")  # as whole numbers are written from columns of floats
+TRUTH = {"true": "True", "false": "False"}
+
+
+def class_target(frame: pd.DataFrame, target: str) -> Shaped[np.ndarray, "N"]:
+    """The labels [N] of a target that is a class, as `str`, None where missing. `TableError` if there is no `target`.
+
+    A label is the text of its cell without blanks around it, except that what is one value has one label, whatever
+    type the column got in this file or chunk: a whole number has no decimals (1, 1.0, "1.0" and "1" are "1"), and true
+    and false are "True" and "False" (also from "TRUE" and "true"). Other text stays as it is: "01" and "1.10" differ
+    from "1" and "1.1". So a CSV file must be read with the target as text, or "01" is 1 before it comes here.
+    """
+    text = text_of(_series(tidy(frame), target))
+    labels = {cell: _label(cell) for cell in set(text) if cell is not None}
+    return np.array([labels.get(cell) for cell in text], object)
+
+
+def looks_like_classes(frame: pd.DataFrame, target: str) -> tuple[bool, str]:
+    """Whether to treat a target as classes, and why, in words such as "the target 'y' holds text ('a', 'b')".
+
+    Yes for text, true/false values, pandas' categories, and numbers of exactly two different values. No for other
+    numbers, for text of which most cells are numbers (numbers with faults in them), for text that differs in nearly
+    every row, and for dates. `TableError` if there is no `target`.
+    """
+    series = _series(tidy(frame), target)
+    found, what = _kind_of_target(series)
+    return found, f"the target {target!r} {what}"
+
+
+def number_target(frame: pd.DataFrame, target: str) -> Float64[np.ndarray, "N"]:
+    """The target [N] as numbers, NaN where missing. `TableError` if it is absent, not numeric, or ±inf."""
+    series = _series(tidy(frame), target)
+    if is_bool_dtype(series.dtype):
+        raise TableError(
+            f"the target {target!r} holds true/false values, not numbers; "
+            "fit it with --task classification, or write 0 and 1"
+        )
+    values, unreadable = values_of(series, "number")
+    for position in np.flatnonzero(~pd.isna(unreadable))[:1]:
+        text, row = unreadable[position], row_number(series, position)
+        raise TableError(
+            f"the target {target!r} is not numeric: row {row} holds {text!r}; "
+            "leave the cell empty if missing, or fit classes with --task classification"
+        )
+    refuse_infinite(target, values, series)
+    return values
+
+
+def drop_missing_target(frame: pd.DataFrame, target: str, classes: bool = False) -> tuple[pd.DataFrame, int]:
+    """The rows that have a target, with their index, and how many had none; `classes` says that it holds labels.
+
+    Raises `TableError` if no row is left, or if the target is no such column as `class_target` or `number_target` take.
+    """
+    missing = np.asarray(pd.isna((class_target if classes else number_target)(frame, target)))
+    if missing.all():
+        content = "labels" if classes else "numbers"
+        raise TableError(f"the target {target!r} is missing in every row; name a column that holds {content}")
+    return frame.loc[~missing], int(missing.sum())
+
+
+def tidy(frame: pd.DataFrame) -> pd.DataFrame:
+    """The frame with column names that are distinct strings, and an index of integers so that messages name a row."""
+    frame = frame.rename(columns=str)
+    if not frame.columns.is_unique:
+        repeated = frame.columns[frame.columns.duplicated()].unique()
+        raise TableError(f"more than one column is called {listed(repeated)}; rename all but one")
+    return frame if frame.index.dtype.kind in "iu" else frame.reset_index(drop=True)
+
+
+def no_column(names: list[str], frame: pd.DataFrame) -> TableError:
+    """The error that says which columns are absent, which come close, and which there are."""
+    columns = {column.casefold(): column for column in frame.columns}
+    close = [columns[match] for name in names for match in difflib.get_close_matches(name.casefold(), columns, n=1)]
+    question = f"; did you mean {listed(close)}?" if close else ";"
+    plural = "column" if len(names) == 1 else "columns"
+    return TableError(f"the table has no {plural} {listed(names)}{question} its columns are {listed(frame.columns)}")
+
+
+def _series(frame: pd.DataFrame, name: str) -> pd.Series:
+    if name not in frame.columns:
+        raise no_column([name], frame)
+    return cast(pd.Series, frame[name])
+
+
+def _label(text: str) -> str:
+    if DECIMAL.fullmatch(text) and float(text).is_integer():
+        return str(int(float(text)))
+    return TRUTH.get(text.lower(), text)
+
+
+def _given(series: pd.Series) -> list[str]:
+    return [cell for cell in text_of(series) if cell is not None]
+
+
+def _kind_of_target(series: pd.Series) -> tuple[bool, str]:
+    """Whether a column looks like classes, and what it holds."""
+    if series.isna().all():
+        return False, "is missing in every row"
+    kind = kind_of(series)
+    if isinstance(series.dtype, pd.CategoricalDtype):
+        return True, f"holds categories{quoted_examples(_given(series))}"
+    if kind == "boolean":
+        return True, "holds true/false values"
+    if kind == "date":
+        return False, "holds dates"
+    values, unreadable = values_of(series, "number")
+    return _kind_of_numbers(values, unreadable) or _kind_of_text(_given(series))
+
+
+def _kind_of_numbers(values: np.ndarray, unreadable: Cells) -> tuple[bool, str] | None:
+    """The same for numbers, which most of the cells are; None for text."""
+    numbers, others = values[~np.isnan(values)], [cell for cell in unreadable if cell is not None]
+    if len(others) >= len(numbers):
+        return None
+    distinct = np.unique(numbers)
+    if others:
+        return False, f"holds numbers, and something else in {row_count(len(others))}{quoted_examples(others)}"
+    if len(distinct) == 2 and np.isfinite(distinct).all():
+        return True, "holds two different numbers, {} and {}".format(*(_label(str(x)) for x in distinct.tolist()))
+    return False, f"holds {len(distinct):,} different number{'' if len(distinct) == 1 else 's'}"
+
+
+def _kind_of_text(cells: list[str]) -> tuple[bool, str]:
+    if not cells:
+        return False, "is missing in every row"  # blank is missing, too
+    if names_rows(cells):
+        return False, f"holds {len(set(cells)):,} different texts in {row_count(len(cells))}: names of rows"
+    return True, f"holds text{quoted_examples(cells)}"

@@ -1,0 +1,429 @@
+"""What every likelihood must do: the checks behind `conformance.LIKELIHOOD_CHECKS`, against `likelihood_oracles`.
+
+A check takes a `Case`: the likelihood, its truth and the tolerance of its quadrature.
+"""
+
+# Fields take floats and NumPy arrays and become JAX arrays in `cast` or under jit; a type checker knows the last alone.
+# pyright: reportArgumentType=false
+
+import inspect
+from collections.abc import Callable
+from functools import cache
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from likelihood_oracles import TRUTHS, Truth, panels
+from scipy.special import expit
+
+from pseudopoint.likelihoods import AbstractClasses, AbstractLikelihood, quantile
+from pseudopoint.params import cast, free
+
+Array = np.ndarray
+
+# How far a rule with few nodes may be from the integral: of the value at variances to 0.5, and at 5; derivatives get
+# ten times that. Where a closed form is claimed, rounding is all there is.
+EXACT = (1e-11, 1e-11)
+
+
+class Case(NamedTuple):
+    """A likelihood, the number of its free parameters, and the tolerances of `expectation` at variances 0.5 and 5."""
+
+    likelihood: Any
+    parameters: int
+    tolerance: tuple[float, float] = EXACT
+
+    @property
+    def truth(self) -> Truth:
+        """Its distribution by SciPy."""
+        return TRUTHS[type(self.likelihood).__name__](self.likelihood)
+
+
+# --- what it says ----------------------------------------------------------------------------------------------------
+
+ROWS, MANY = 32, 1024
+
+
+class Rows(NamedTuple):
+    """What a likelihood says of some rows, and the slopes of the summed expectation."""
+
+    log_prob: Any
+    expectation: Any
+    in_mean: Any
+    in_variance: Any
+    log_density: Any
+    mean: Any
+    variance: Any
+    majoriser: Any
+    shrinkage: Any
+
+
+@jax.jit
+def all_rows(likelihood: AbstractLikelihood, mean: Array, variance: Array, y: Array) -> Rows:
+    """All of a likelihood in one compilation; `log_prob` is at f = mean, and `shrinkage` at (d, w) = (variance, y)."""
+    total = lambda m, v: jnp.sum(likelihood.expectation(m, v, y))
+    return Rows(
+        likelihood.log_prob(mean, y),
+        likelihood.expectation(mean, variance, y),
+        *jax.grad(total, (0, 1))(mean, variance),
+        likelihood.log_density(mean, variance, y),
+        *likelihood.predict(mean, variance),
+        likelihood.majoriser(mean, variance, y),
+        likelihood.shrinkage(variance, y),
+    )
+
+
+def resized(x: Any, size: int) -> Array:
+    """[..., N] with the last rows repeated from the first."""
+    x = np.atleast_1d(np.asarray(x))
+    return x[..., np.resize(np.arange(x.shape[-1]), size)]
+
+
+def say(likelihood: AbstractLikelihood, mean: Any, variance: Any, y: Any, dtype: Any = float) -> Rows:
+    """`all_rows` of numbers or of up to 32 rows; mean and variance are [C, N] for C latent functions."""
+    given = [np.atleast_1d(np.asarray(x, dtype)) for x in (mean, variance, y)]
+    N = max(x.shape[-1] for x in given)
+    rows = all_rows(cast(likelihood, dtype), *(jnp.asarray(resized(x, ROWS)) for x in given))
+    return Rows(*(np.asarray(a)[..., :N] for a in rows))
+
+
+@jax.jit
+def many_log_probs(likelihood: AbstractLikelihood, f: Array, y: Array) -> Array:
+    return likelihood.log_prob(f, y)
+
+
+def log_probs(likelihood: AbstractLikelihood, f: Array, y: Array) -> Array:
+    """log p(y | f) of any number of rows, 1024 at a time."""
+    N = max(np.shape(f)[-1], np.shape(y)[-1])
+    f, y = resized(f, N), resized(y, N)
+    out = []
+    for i in range(0, N, MANY):
+        part = [jnp.asarray(resized(x[..., i : i + MANY], MANY), float) for x in (f, y)]
+        out.append(np.asarray(many_log_probs(likelihood, *part)))
+    return np.concatenate(out)[:N]
+
+
+cdfs = jax.jit(lambda likelihood, f, y: likelihood.cdf(f, y))
+predictive_cdfs = jax.jit(lambda likelihood, mean, variance, y: likelihood.predictive_cdf(mean, variance, y))
+log_probabilities = jax.jit(lambda likelihood, mean, variance: likelihood.log_probabilities(mean, variance))
+# One compilation for all p: the annotation says float, which a traced number is not.
+quantiles = jax.jit(inspect.unwrap(quantile))
+
+# --- where it is asked -----------------------------------------------------------------------------------------------
+
+TARGETS = {
+    "real": [-1.1, 0.3, 3.0],
+    "positive": [0.03, 0.8, 12.0],
+    "unit": [0.02, 0.45, 0.9],
+    "counts": [0.0, 2.0, 11.0],
+}
+
+
+def targets(likelihood: AbstractLikelihood) -> list[float]:
+    """Three possible values of y: the first, the last and one between, of classes."""
+    if isinstance(likelihood, AbstractClasses):
+        return [0.0, float(likelihood.classes // 2), likelihood.classes - 1.0]
+    return TARGETS[likelihood.support]
+
+
+class Points(NamedTuple):
+    """mean and variance, [N] or [C, N], and y [N]."""
+
+    mean: Array
+    variance: Array
+    y: Array
+
+    def rows(self):
+        """One after another."""
+        return [(self.mean[..., i], self.variance[..., i], self.y[i]) for i in range(len(self.y))]
+
+
+def points(likelihood: AbstractLikelihood, variances: tuple, size: float = 1.0) -> Points:
+    """Three means of about `size`, with each of the variances and each of the targets.
+
+    Of several latent functions three have a variance, of the order given: the grid that is the truth has no room for
+    more. (Two rows a variance, with targets in turn, as it is slow.)
+    """
+    ys, C = targets(likelihood), likelihood.latents
+    if C == 1:
+        grid = np.meshgrid(size * np.array([-1.0, 0.15, 1.0]), variances, ys, indexing="ij")
+        return Points(*(a.ravel() for a in grid))
+    rng = np.random.default_rng(5)
+    N = 2 * len(variances)
+    mean = size * np.clip(rng.normal(size=(C, N)), -1, 1)
+    variance = rng.uniform(0.5, 1.0, (C, N)) * np.repeat(variances, 2)
+    if type(likelihood).__name__ == "Softmax":
+        variance[3:] = 0.0
+    return Points(mean, variance, np.resize(ys, N))
+
+
+def ordinary(likelihood: AbstractLikelihood) -> Points:
+    """Variances to 0.5."""
+    return points(likelihood, (0.02, 0.5), 1.5)
+
+
+def wide(likelihood: AbstractLikelihood) -> Points:
+    """Variance 5."""
+    return points(likelihood, (5.0,), 1.5)
+
+
+# --- the checks ------------------------------------------------------------------------------------------------------
+
+
+def check_log_prob(case: Case) -> None:
+    """log p(y | f) is SciPy's, at ordinary f and at |f| = 30: no tail is cut off."""
+    likelihood = case.likelihood
+    for size, rtol in ((1.5, 1e-12), (6.0, 1e-11), (30.0, 1e-10)):
+        at = points(likelihood, (0.0, 0.0), size)
+        ours = log_probs(likelihood, at.mean, at.y)
+        truth = [case.truth.log_prob(f, y) for f, _, y in at.rows()]
+        np.testing.assert_allclose(ours, np.ravel(truth), rtol=rtol, atol=rtol)
+
+
+def check_log_prob_is_normalised(case: Case) -> None:
+    likelihood = case.likelihood
+    for f in (-1.7, 0.4):
+        at = np.full((likelihood.latents, 1), f) + 0.3 * np.arange(likelihood.latents)[:, None]
+        y, w = everything(likelihood, f)
+        p = np.exp(log_probs(likelihood, at if likelihood.latents > 1 else at[0], y))
+        np.testing.assert_allclose(w @ p, 1.0, rtol=1e-10)
+
+
+def everything(likelihood: AbstractLikelihood, f: float) -> tuple[Array, Array]:
+    """All values of y, or nodes, and their weights: infinite ranges are cut where nothing is left."""
+    reach = np.geomspace(1e-9, 1e9, 217)
+    if likelihood.support == "real":
+        return panels(np.concatenate([f - reach[::-1], [f], f + reach]))
+    if likelihood.support == "positive":
+        return panels(np.geomspace(1e-40, 1e4, 400))
+    if likelihood.support == "unit":
+        t, w = panels(np.linspace(-300, 36, 700))
+        return expit(t), w * expit(t) * expit(-t)
+    K = likelihood.classes if isinstance(likelihood, AbstractClasses) else 2000
+    return np.arange(float(K)), np.ones(K)
+
+
+def check_expectation(case: Case) -> None:
+    for where, tolerance in zip((ordinary, wide), case.tolerance, strict=True):
+        check_expectation_at(case, where(case.likelihood), tolerance)
+
+
+def check_expectation_at(case: Case, at: Points, tolerance: float) -> None:
+    """The value and its slopes, to `tolerance` of the value or of 1; slopes to ten times that."""
+    ours = say(case.likelihood, *at)
+    truth = np.array([case.truth.expectation(*row) for row in at.rows()])
+    C = case.likelihood.latents
+    np.testing.assert_allclose(ours.expectation, truth[:, 0], rtol=tolerance, atol=tolerance)
+    for slopes, true in ((ours.in_mean, truth[:, 1 : C + 1]), (ours.in_variance, truth[:, C + 1 :])):
+        known = np.isfinite(true)
+        slopes = slopes.reshape(C, -1).T
+        np.testing.assert_allclose(slopes[known], true[known], rtol=10 * tolerance, atol=10 * tolerance)
+
+
+def check_log_density(case: Case) -> None:
+    for at in (ordinary(case.likelihood), wide(case.likelihood)):
+        check_log_density_at(case, at)
+
+
+def check_log_density_at(case: Case, at: Points, tolerance: float = 1e-9) -> None:
+    truth = [case.truth.log_density(*row) for row in at.rows()]
+    np.testing.assert_allclose(say(case.likelihood, *at).log_density, truth, rtol=tolerance, atol=tolerance)
+
+
+def check_log_density_far_out(case: Case) -> None:
+    """|mean| to 30, and variances from 1e-6 to 400."""
+    check_log_density_at(case, *far_out(case.likelihood))
+
+
+def far_out(likelihood: AbstractLikelihood) -> tuple[Points, float]:
+    """Points, and what precision is promised there."""
+    name = type(likelihood).__name__
+    # E e^{−f}-like peaks of Beta's density lie beyond its tails' digits; Softmax's inner rule is made for √v ≤ 5, and
+    # its truth for v ≤ 5.
+    tolerance = {"Beta": 1e-6, "Softmax": 1e-6}.get(name, 1e-9)
+    variances = (1e-6, 1.0, 4.0) if name == "Softmax" else (1e-6, 1.0, 400.0)
+    return points(likelihood, variances, 30.0), tolerance
+
+
+def check_predictive_moments(case: Case) -> None:
+    for at in (ordinary(case.likelihood), wide(case.likelihood)):
+        ours = say(case.likelihood, *at)
+        keep = slice(None, None, 3 if case.likelihood.latents == 1 else 1)  # y does not matter
+        truth = np.array([case.truth.predict(m, v) for m, v, _ in at.rows()[keep]])
+        np.testing.assert_allclose(ours.mean[keep], truth[:, 0], rtol=1e-9, atol=1e-9)
+        np.testing.assert_allclose(ours.variance[keep], truth[:, 1], rtol=1e-9, atol=1e-9)
+
+
+def check_finite_far_out(case: Case) -> None:
+    """Everything at |f| = 30, in both precisions, also at no variance."""
+    C = case.likelihood.latents
+    for dtype in (np.float64, np.float32):
+        for variance in (0.0, 1e-6, 4.0):
+            signs = np.resize([1.0, -1.0, -1.0], (C, 6))
+            signs[:, 3:] *= -1
+            mean = 30 * (signs if C > 1 else signs[0])
+            rows = say(case.likelihood, mean, variance + 0 * mean, np.repeat(targets(case.likelihood), 2), dtype)
+            for name, leaf in rows._asdict().items():
+                assert leaf.dtype == dtype
+                assert np.isfinite(leaf).all(), (name, dtype, variance)
+
+
+def curvatures(case: Case) -> Array:
+    """Second differences of log p(y | f) in every latent function, over rounding."""
+    likelihood, h = case.likelihood, 0.125
+    f = np.arange(-12, 12 + h, h)
+    out = []
+    for y in targets(likelihood):
+        for c in range(min(likelihood.latents, 3)):
+            at = np.full((likelihood.latents, len(f)), 0.3) * np.arange(likelihood.latents)[:, None]
+            at[c] = f
+            L = log_probs(likelihood, at if likelihood.latents > 1 else f, np.array([y]))
+            out.append(np.diff(L, 2) / np.maximum(1.0, np.abs(L[1:-1])))
+    return np.concatenate(out)
+
+
+def check_concave_as_declared(case: Case) -> None:
+    likelihood = case.likelihood
+    assert (curvatures(case).max() <= 1e-13) == likelihood.concave
+    if likelihood.concave:
+        for at in (ordinary(likelihood), wide(likelihood), points(likelihood, (1e-4, 50.0), 8.0)):
+            rows = say(likelihood, *at)
+            assert (rows.in_variance <= 1e-10 * np.maximum(1.0, np.abs(rows.in_variance))).all()
+    else:
+        assert curvatures(case).max() > 1e-4
+
+
+def check_majoriser(case: Case) -> None:
+    """ω ≥ β = −2 ∂E/∂variance, and ω ≥ 0, up to the error of the two rules."""
+    for at, tolerance in zip((ordinary(case.likelihood), wide(case.likelihood)), case.tolerance, strict=True):
+        rows = say(case.likelihood, *at)
+        assert np.isfinite(rows.majoriser).all() and (rows.majoriser >= 0).all()
+        beta = -2 * rows.in_variance
+        assert (rows.majoriser >= beta - 10 * tolerance * np.maximum(1.0, np.abs(beta))).all()
+
+
+def check_cdf(case: Case) -> None:
+    """SciPy's, and its slope is the density."""
+    likelihood = case.likelihood
+    if isinstance(likelihood, AbstractClasses) or likelihood.latents > 1:
+        return
+    at = points(likelihood, (0.0,), 2.1)
+    cdf = lambda y: np.asarray(cdfs(likelihood, jnp.asarray(at.mean), jnp.asarray(y)))
+    assert case.truth.cdf is not None
+    truth = [case.truth.cdf(f, y) for f, _, y in at.rows()]
+    np.testing.assert_allclose(cdf(at.y), truth, rtol=1e-9, atol=1e-14)
+    if likelihood.support != "counts":
+        h = 1e-4 * np.minimum(np.abs(at.y), 0.1)
+        near, far = (cdf(at.y + k * h) - cdf(at.y - k * h) for k in (1, 2))
+        density = np.exp(log_probs(likelihood, at.mean, at.y))
+        np.testing.assert_allclose((8 * near - far) / (12 * h), density, rtol=1e-6, atol=1e-9)
+
+
+LEVELS = (0.001, 0.05, 0.5, 0.95, 0.999)
+
+
+def check_quantile(case: Case) -> None:
+    """It inverts the predictive cdf, by the truth: of counts and classes, the smallest with at least p below."""
+    likelihood, at = case.likelihood, points(case.likelihood, (0.3, 2.0), 1.0)
+    step = 3 if likelihood.latents == 1 else 1
+    mean, variance = at.mean[..., ::step], at.variance[..., ::step]
+    q = np.array([quantiles(likelihood, jnp.asarray(mean), jnp.asarray(variance), p) for p in LEVELS])
+    assert (np.diff(q, axis=0) >= 0).all()
+    for i in range(mean.shape[-1]):
+        below = predictive(case, mean[..., i], variance[..., i])
+        for y, p in zip(q[:, i], LEVELS, strict=True):
+            if likelihood.support in ("counts", "classes"):
+                assert y >= 0 and y == np.round(y)
+                assert below(y) >= p - 1e-8
+                assert y == 0 or below(y - 1) < p + 1e-8
+            else:
+                np.testing.assert_allclose(below(y), p, rtol=1e-7)
+
+
+def predictive(case: Case, mean: Any, variance: Any) -> Callable[[float], float]:
+    """P(Y ≤ y), f integrated out."""
+    truth = case.truth
+    if truth.predictive_cdf is None:
+        return lambda y: float(sum(np.exp(truth.log_density(mean, variance, k)) for k in range(int(y) + 1)))
+    return cache(lambda y: float(truth.predictive_cdf(mean, variance, y)))
+
+
+def check_predictive_cdf(case: Case) -> None:
+    likelihood, at = case.likelihood, ordinary(case.likelihood)
+    if case.truth.predictive_cdf is None or type(likelihood).__name__ == "Bernoulli":
+        return  # of classes, `quantile` sums probabilities
+    ours = predictive_cdfs(likelihood, *(jnp.asarray(a) for a in at))
+    truth = [case.truth.predictive_cdf(*row) for row in at.rows()]
+    np.testing.assert_allclose(ours, truth, rtol=1e-8, atol=1e-9)
+
+
+def check_class_probabilities(case: Case) -> None:
+    """They sum to one, and are those of `log_density`, also far out."""
+    likelihood = case.likelihood
+    if not isinstance(likelihood, AbstractClasses):
+        return
+    far = points(likelihood, (1e-6, 4.0), 30.0)
+    for at in (points(likelihood, (0.5, 4.0)), far):
+        log_p = np.asarray(log_probabilities(likelihood, jnp.asarray(at.mean), jnp.asarray(at.variance)))
+        assert log_p.shape == (likelihood.classes, len(at.y))
+        np.testing.assert_allclose(np.exp(log_p).sum(axis=0), 1.0, rtol=1e-9)
+        chosen = log_p[at.y.astype(int), np.arange(len(at.y))]
+        np.testing.assert_allclose(say(likelihood, *at).log_density, chosen, rtol=1e-12, atol=1e-14)
+
+
+def check_parameters(case: Case) -> None:
+    """The vector holds what is learned and nothing else; the way back gives the same likelihood, in both precisions."""
+    for dtype, rtol in ((np.float64, 1e-12), (np.float32, 1e-5)):
+        likelihood = cast(case.likelihood, dtype)
+        of = free(likelihood)
+        assert of.vector.shape == (case.parameters,)
+        again = of.rebuild(of.vector)
+        assert jax.tree.structure(again) == jax.tree.structure(likelihood)
+        for old, new in zip(jax.tree.leaves(likelihood), jax.tree.leaves(again), strict=True):
+            assert new.dtype == dtype
+            np.testing.assert_allclose(new, old, rtol=rtol)
+        # each free number matters to what is learned, and no other moves
+        moved = jax.tree.leaves(of.rebuild(of.vector + 0.1))
+        changed = sum(int(np.sum(np.asarray(a) != b)) for a, b in zip(moved, jax.tree.leaves(likelihood), strict=True))
+        assert changed == case.parameters
+
+
+WEIGHTS_AND_RESIDUALS = ((1.0, 0.5), (3.0, 0.01), (0.5, 20.0), (1.0, 0.0), (0.0, 0.5))
+
+
+def tight_term(likelihood: AbstractLikelihood, v: float, weight: float, d: float) -> float:
+    """The bound's term of one row as a function of v: w E[log p(y | f)] − ½(v − 1 − log v)."""
+    fit = float(say(likelihood, 1.0, v * d, 1.0).expectation[0])
+    return weight * fit - 0.5 * (v - 1 - np.log(v))
+
+
+def check_shrinkage_never_loosens_the_bound(case: Case) -> None:
+    likelihood = case.likelihood
+    if type(likelihood).__name__ != "Gaussian":
+        rows = say(likelihood, *ordinary(likelihood))
+        np.testing.assert_array_equal(rows.shrinkage, np.ones_like(rows.shrinkage))
+        return
+    for weight, d in WEIGHTS_AND_RESIDUALS:
+        v = float(say(likelihood, 0.0, d, weight).shrinkage[0])
+        assert 0 < v <= 1
+        assert tight_term(likelihood, v, weight, d) >= tight_term(likelihood, 1.0, weight, d)
+
+
+LIKELIHOOD_CHECKS = (
+    check_log_prob,
+    check_log_prob_is_normalised,
+    check_expectation,
+    check_log_density,
+    check_log_density_far_out,
+    check_predictive_moments,
+    check_finite_far_out,
+    check_concave_as_declared,
+    check_majoriser,
+    check_cdf,
+    check_predictive_cdf,
+    check_quantile,
+    check_class_probabilities,
+    check_parameters,
+    check_shrinkage_never_loosens_the_bound,
+)
