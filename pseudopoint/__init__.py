@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from .estimators import GPClassifier as GPClassifier
     from .estimators import GPRegressor as GPRegressor
     from .kernels import RBF as RBF
     from .kernels import Constant as Constant
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 # Names are imported when they are first used: scikit-learn, pandas and matplotlib take seconds that few uses need all
 # of.
 _HOME = {
-    "estimators": ["GPRegressor"],
+    "estimators": ["GPClassifier", "GPRegressor"],
     "kernels": [
         "RBF",
         "Constant",

@@ -1,4 +1,4 @@
-"""The command line: options, progress and words. What the commands do is in `tasks.py`.
+"""The command line: options, progress and words. What the commands do is in `tasks`.
 
 Everything heavy is imported inside a command, so that --help answers at once.
 """
@@ -25,7 +25,13 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="Gaussian processes for tables of any size: calibrated predictions from one command.",
 )
-Method = StrEnum("Method", ["auto", "exact", "collapsed", "svgp"])
+Task = StrEnum("Task", ["auto", "regression", "classification"])
+Method = StrEnum("Method", ["auto", "exact", "laplace", "collapsed", "svgp"])
+Likelihood = StrEnum(
+    "Likelihood",
+    "auto gaussian heteroscedastic student_t laplace poisson negative_binomial gamma exponential beta ordinal "
+    "logit probit softmax robustmax",
+)
 Kernel = StrEnum("Kernel", ["matern52", "matern32", "matern12", "rbf", "rational_quadratic", "periodic", "linear"])
 Precision = StrEnum("Precision", ["float64", "float32"])
 Initial = StrEnum("Initial", ["warm", "robust", "ulapane"])
@@ -33,17 +39,27 @@ Initial = StrEnum("Initial", ["warm", "robust", "ulapane"])
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
 Table = Annotated[Path, typer.Argument(help="CSV, CSV.gz or Parquet.")]
 ModelFile = Annotated[Path, typer.Argument(help="A model file written by fit.")]
-Interval = Annotated[float, typer.Option(help="Probability of the interval.")]
+Interval = Annotated[float, typer.Option(help="Probability of the interval; for numbers.")]
 
 
 @app.command()
 def fit(
     table: Table,
     target: Annotated[str, typer.Option(help="The column to predict.")],
+    task: Annotated[Task, typer.Option(help="auto goes by the target or the likelihood, and says why.")] = Task.auto,
+    likelihood: Annotated[
+        Likelihood,
+        typer.Option(help="How the target scatters; for classes: logit, probit, softmax, robustmax."),
+    ] = Likelihood.auto,
     test_fraction: Annotated[float, typer.Option(help="Share of rows held out to measure the fit.")] = 0.1,
     test: Annotated[Path | None, typer.Option(help="A table of its own to measure the fit on.")] = None,
     kernel: Annotated[Kernel, typer.Option()] = Kernel.matern52,
-    method: Annotated[Method, typer.Option(help="auto chooses by the number of rows, and says why.")] = Method.auto,
+    method: Annotated[
+        Method,
+        typer.Option(
+            help="auto chooses by the number of rows, and says why. exact: gaussian only; laplace: any other."
+        ),
+    ] = Method.auto,
     inducing: Annotated[int | None, typer.Option(min=1, help="Number of inducing points; chosen when absent.")] = None,
     max_iter: Annotated[int | None, typer.Option(min=1, help="Iterations, or minibatch steps of svgp.")] = None,
     initial: Annotated[Initial, typer.Option(help="Where hyperparameters start.")] = Initial.warm,
@@ -53,7 +69,11 @@ def fit(
     report: Annotated[Path | None, typer.Option(help="Write an HTML report here.")] = None,
     as_json: Json = False,
 ):
-    """Fit a Gaussian process to a table, and measure it on rows held out."""
+    """Fit a Gaussian process to a table, and measure it on rows held out.
+
+    The target may hold numbers (regression, also of counts, positive amounts, proportions and ratings) or classes:
+    text, true/false values, or two different numbers.
+    """
     from pseudopoint import tasks
 
     settings = {"kernel": str(kernel), "method": str(method), "num_inducing": inducing, "max_iter": max_iter}
@@ -62,6 +82,8 @@ def fit(
         result = tasks.fit_table(
             table,
             target,
+            task=str(task),
+            likelihood=str(likelihood),
             test_fraction=test_fraction,
             test=test,
             out=out,
@@ -83,7 +105,11 @@ def predict(
     interval: Interval = 0.9,
     as_json: Json = False,
 ):
-    """Write mean, standard deviation and interval for every row of a table, in its order."""
+    """Write predictions for every row of a table, in its order.
+
+    Numbers: TARGET_mean, TARGET_std, TARGET_lower_90, TARGET_upper_90. Classes: TARGET_predicted, and the probability
+    TARGET_p_LABEL of every class.
+    """
     from pseudopoint import tasks
 
     _show(tasks.predict_table(model, table, out, interval), as_json)
@@ -91,7 +117,10 @@ def predict(
 
 @app.command()
 def score(model: ModelFile, table: Table, interval: Interval = 0.9, as_json: Json = False):
-    """Measure a model on a table that holds the target: RMSE, MAE, R², log density, coverage."""
+    """Measure a model on a table that holds the target.
+
+    Numbers: RMSE, MAE, R², log density, coverage. Classes: accuracy, log density, Brier score, calibration error.
+    """
     from pseudopoint import tasks
 
     _show(tasks.score_table(model, table, interval), as_json)
@@ -99,7 +128,7 @@ def score(model: ModelFile, table: Table, interval: Interval = 0.9, as_json: Jso
 
 @app.command()
 def inspect(model: ModelFile, as_json: Json = False):
-    """Say what a model file holds: kernel, lengthscales, noise, method, bound, rows, version."""
+    """Say what a model file holds: kind, classes, kernel, lengthscales, likelihood, method, bound, rows, version."""
     from pseudopoint import tasks
 
     _show(tasks.inspect_model(model), as_json)

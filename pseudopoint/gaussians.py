@@ -11,7 +11,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .linalg import Scalar, inverse_of_chol
+from .linalg import Scalar, cholesky, inverse_of_chol
 from .params import Number
 
 __all__ = ["AbstractGaussian", "MeanChol", "MeanCovariance", "MeanPrecision", "Natural"]
@@ -71,11 +71,11 @@ class MeanCovariance(AbstractGaussian):
 
     def root(self) -> Float[Array, "M M"]:
         """chol(S)."""
-        return jnp.linalg.cholesky(self.cov)
+        return cholesky(self.cov)
 
     def half_logdet(self) -> Scalar:
         """Σ log chol(S)ᵢᵢ."""
-        return _half_logdet(jnp.linalg.cholesky(self.cov))
+        return _half_logdet(cholesky(self.cov))
 
     def to_natural(self) -> Natural:
         """(S⁻¹m, −½S⁻¹)."""
@@ -117,7 +117,7 @@ class MeanChol(AbstractGaussian):
     @staticmethod
     def from_natural(theta: Natural) -> "MeanChol":
         """L = chol((−2Θ₂)⁻¹), m = LLᵀθ₁."""
-        L = jnp.linalg.cholesky(_inverse(-2 * theta.theta2))
+        L = cholesky(_inverse(-2 * theta.theta2))
         return MeanChol(L @ (L.T @ theta.theta1), L)
 
 
@@ -133,11 +133,11 @@ class MeanPrecision(AbstractGaussian):
 
     def root(self) -> Float[Array, "M M"]:
         """L⁻ᵀ."""
-        return inverse_of_chol(jnp.linalg.cholesky(self.precision)).T
+        return inverse_of_chol(cholesky(self.precision)).T
 
     def half_logdet(self) -> Scalar:
         """−Σ log chol(P)ᵢᵢ."""
-        return -_half_logdet(jnp.linalg.cholesky(self.precision))
+        return -_half_logdet(cholesky(self.precision))
 
     def to_natural(self) -> Natural:
         """(Pm, −½P)."""
@@ -151,7 +151,7 @@ class MeanPrecision(AbstractGaussian):
 
 
 def _inverse(S):
-    inverse = inverse_of_chol(jnp.linalg.cholesky(S))
+    inverse = inverse_of_chol(cholesky(S))
     return inverse.T @ inverse
 
 

@@ -16,6 +16,7 @@ from jaxtyping import Array, Float
 __all__ = [
     "Factor",
     "Scalar",
+    "cholesky",
     "default_jitter",
     "explain_failure",
     "factorise",
@@ -90,7 +91,7 @@ def _escalate(K, scale, jitter):
     eye = jnp.eye(K.shape[0], dtype=K.dtype)
     first = jnp.asarray(jitter, K.dtype)
     floor = float(jnp.finfo(K.dtype).eps) * 10
-    attempt = lambda level: jnp.linalg.cholesky(K + (level * scale) * eye, symmetrize_input=False)
+    attempt = lambda level: cholesky(K + (level * scale) * eye)
 
     def failed(carry):
         count, _, L = carry
@@ -105,9 +106,47 @@ def _escalate(K, scale, jitter):
     return level, L
 
 
+# A batched LAPACK call shares its work out on XLA's thread pool and waits. Where every thread of the pool is such a
+# waiter (two calls at once on two cores), nobody works: the program hangs (seen with jaxlib 0.10.2). So under vmap,
+# factorisations go one after another.
+
+
+@jax.custom_batching.sequential_vmap
+def _cholesky(K):
+    return jnp.linalg.cholesky(K, symmetrize_input=False)
+
+
+@jax.custom_batching.sequential_vmap
+def _inverse_of_chol(L):
+    return lax.linalg.triangular_solve(L, jnp.eye(L.shape[0], dtype=L.dtype), left_side=True, lower=True)
+
+
+@jax.custom_jvp
+def cholesky(K: Float[Array, "M M"]) -> Float[Array, "M M"]:
+    """Lower L with LLᵀ = K, NaN where K is not positive definite."""
+    return _cholesky(K)
+
+
+@cholesky.defjvp
+def _cholesky_jvp(primals, tangents):
+    # L̇ = L Φ(L⁻¹ K̇ L⁻ᵀ), Φ = lower triangle with halved diagonal
+    L = cholesky(*primals)
+    inverse = inverse_of_chol(L)
+    S = inverse @ (0.5 * (tangents[0] + tangents[0].T)) @ inverse.T
+    return L, L @ (jnp.tril(S) - 0.5 * jnp.diag(jnp.diagonal(S)))
+
+
+@jax.custom_jvp
 def inverse_of_chol(L: Float[Array, "M M"]) -> Float[Array, "M M"]:
     """L⁻¹ of a lower triangular L."""
-    return lax.linalg.triangular_solve(L, jnp.eye(L.shape[0], dtype=L.dtype), left_side=True, lower=True)
+    return _inverse_of_chol(L)
+
+
+@inverse_of_chol.defjvp
+def _inverse_of_chol_jvp(primals, tangents):
+    # −L⁻¹ L̇ L⁻¹
+    inverse = inverse_of_chol(*primals)
+    return inverse, -inverse @ jnp.tril(tangents[0]) @ inverse
 
 
 def solve_square(A: Float[Array, "M M"], b: Float[Array, " M"]) -> Float[Array, " M"]:

@@ -23,6 +23,7 @@ class Maximum(NamedTuple):
     """The best model seen. `undone` counts trial points that were not finite and were stepped back from."""
 
     model: Any
+    carry: Any
     bound: float
     history: tuple[Record, ...]
     evaluations: int
@@ -31,13 +32,24 @@ class Maximum(NamedTuple):
 
 
 @partial(jax.jit, static_argnums=0)
-def _value_and_gradient(bound, free, vector, data):
-    value, gradient = jax.value_and_grad(lambda x: bound(free.rebuild(x), data))(vector)
-    return -value, -gradient
+def _value_and_gradient(bound, free, vector, data, carry):
+    def objective(x):
+        model = free.rebuild(x)
+        return (bound(model, data), None) if carry is None else bound(model, data, carry)
+
+    (value, carry), gradient = jax.value_and_grad(objective, has_aux=True)(vector)
+    return -value, -gradient, carry
 
 
 def lbfgsb(
-    bound: Callable, free: Free, data: Any, *, max_iter: int = 200, progress: Progress | None = None, scale: float = 1.0
+    bound: Callable,
+    free: Free,
+    data: Any,
+    *,
+    carry: Any = None,
+    max_iter: int = 200,
+    progress: Progress | None = None,
+    scale: float = 1.0,
 ) -> Maximum:
     """Maximises `bound(model, data)` over the free numbers of a model by L-BFGS-B with 20 pairs.
 
@@ -45,8 +57,11 @@ def lbfgsb(
     Where it is not finite, the optimiser is shown a bowl around the best point so far, which its line search leaves at
     once: the step is undone and shortened. Raises FitError when the very first point is not finite. `bound` must be a
     named function: it is compiled once for each function and shape.
+
+    With a `carry`, the bound is a function of (model, data, carry) and returns its value and the next carry: where an
+    inner loop ended, for the next one to begin.
     """
-    climb = _Climb(bound, free, data, scale, progress, max_iter)
+    climb = _Climb(bound, free, data, carry, scale, progress, max_iter)
     start = np.asarray(free.vector, float)
     if not np.isfinite(climb(start)[0]) or climb.undone:
         raise FitError("the bound is not finite at the initial hyperparameters")
@@ -59,14 +74,23 @@ def lbfgsb(
         options={"maxiter": max_iter, "maxcor": 20, "maxfun": 4 * max_iter + 20, "ftol": 1e-9, "gtol": 1e-6},
     )
     model = free.rebuild(jax.numpy.asarray(climb.best, free.vector.dtype))
-    return Maximum(model, -climb.lowest * scale, tuple(climb.history), climb.count, climb.undone, result.status == 0)
+    return Maximum(
+        model,
+        climb.best_carry,
+        -climb.lowest * scale,
+        tuple(climb.history),
+        climb.count,
+        climb.undone,
+        result.status == 0,
+    )
 
 
 class _Climb:
     """The objective as SciPy sees it, remembering the best point and what happened."""
 
-    def __init__(self, bound, free, data, scale, progress, total):
+    def __init__(self, bound, free, data, carry, scale, progress, total):
         self.bound, self.free, self.data, self.scale = bound, free, data, scale
+        self.best_carry = carry
         self.progress, self.total = progress, total
         self.lowest, self.best, self.norm = np.inf, np.asarray(free.vector, float), np.nan
         self.count, self.undone = 0, 0
@@ -75,9 +99,8 @@ class _Climb:
 
     def __call__(self, x):
         self.count += 1
-        value, gradient = _value_and_gradient(
-            self.bound, self.free, jax.numpy.asarray(x, self.free.vector.dtype), self.data
-        )
+        vector = jax.numpy.asarray(x, self.free.vector.dtype)
+        value, gradient, carry = _value_and_gradient(self.bound, self.free, vector, self.data, self.best_carry)
         value, gradient = float(value) / self.scale, np.asarray(gradient, float) / self.scale
         if not (np.isfinite(value) and np.isfinite(gradient).all()):
             self.undone += 1
@@ -85,6 +108,7 @@ class _Climb:
             return (self.lowest if np.isfinite(self.lowest) else 0.0) + 1.0 + away @ away, 2 * away
         if value < self.lowest:
             self.lowest, self.best, self.norm = value, x.copy(), float(np.linalg.norm(gradient))
+            self.best_carry = carry
         return value, gradient
 
     def record(self, x):

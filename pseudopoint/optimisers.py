@@ -19,7 +19,7 @@ from jaxtyping import Array, Bool, Float, Int
 from .bounds import elbo, energy, majorised_energy
 from .data import Dataset
 from .gaussians import MeanCovariance, MeanPrecision
-from .linalg import Scalar, inverse_of_chol
+from .linalg import Scalar, cholesky, inverse_of_chol
 from .params import free
 from .posteriors import Model
 
@@ -39,13 +39,14 @@ def log_linear(first: float, last: float, steps: int) -> Schedule:
     return lambda t: first * (last / first) ** jnp.minimum(t / steps, 1.0)
 
 
-def averaging(num_data: int, batch_size: int, speed: float = 1.0) -> Schedule:
-    """γ_t = max(1/(t + 1), speed · B/N): at first the mean of all batches seen, then of about N/speed rows (methods
-    d.4).
+def averaging(num_data: int, batch_size: int, speed: float = 1.0, most: float = 1.0) -> Schedule:
+    """γ_t = max(1/(t + 1), min(speed · B/N, most)): at first the mean of all batches seen, then of about N/speed rows
+    and no fewer than 1/most batches (methods d.4).
 
-    A first step of 1 is safe for log-concave likelihoods, and makes the first epoch exact for a Gaussian one.
+    A first step of 1 is safe for log-concave likelihoods, and makes the first epoch exact for a Gaussian one. Steps
+    that stay near 1 let q follow every batch, and the hyperparameters then take its noise for the truth.
     """
-    return lambda t: jnp.minimum(1.0, jnp.maximum(1 / (t + 1.0), speed * batch_size / num_data))
+    return lambda t: jnp.maximum(1 / (t + 1.0), min(speed * batch_size / num_data, most))
 
 
 class Info(NamedTuple):
@@ -246,7 +247,7 @@ def _with_q(model, q):
 @partial(jnp.vectorize, signature="(m,m)->(m,m),(m,m),()")
 def _invert(precision):
     """chol(P), P⁻¹ and ½ log |P⁻¹|."""
-    L = jnp.linalg.cholesky(precision, symmetrize_input=False)
+    L = cholesky(precision)
     inverse = inverse_of_chol(L)
     return L, inverse.T @ inverse, -jnp.sum(jnp.log(jnp.diagonal(L)))
 

@@ -179,18 +179,19 @@ class Latents(AbstractPosterior):
     each: AbstractPosterior
     separate: bool = eqx.field(static=True, default=False)
 
+    # Any: `free` walks models of numbers that stand for places.
     @property
-    def Z(self) -> Points:
+    def Z(self) -> Any:
         """The pseudo-points of all."""
         return self.each.Z
 
     @property
-    def q(self) -> AbstractGaussian:  # pyright: ignore[reportIncompatibleVariableOverride]
+    def q(self) -> Any:  # pyright: ignore[reportIncompatibleVariableOverride]
         """All q, with a leading axis C."""
         return self.each.q
 
     @property
-    def jitter(self) -> float | None:  # pyright: ignore[reportIncompatibleVariableOverride]
+    def jitter(self) -> Any:  # pyright: ignore[reportIncompatibleVariableOverride]
         """As for one."""
         return self.each.jitter
 
@@ -260,9 +261,9 @@ class Predictors(eqx.Module):
         return self.share[2][0] if self.separate else self.share[2]
 
     @property
-    def jitter(self) -> Float[Number, "..."]:
+    def jitter(self) -> Float[Number, ""]:
         """The largest jitter that was used."""
-        return np.max(np.asarray(self.share[4]))
+        return np.asarray(np.max(self.share[4]))
 
     def __call__(self, X: Float[Array, "N D"]) -> tuple[Float[Array, "C N"], Float[Array, "C N"]]:
         """Means and variances of all f at the rows of X, each [C, N]."""

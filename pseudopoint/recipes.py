@@ -1,34 +1,39 @@
-"""How a regression model is fitted from start to finish: which method, how many pseudo-points, and each method's
-course."""
+"""How a model is fitted from start to finish: which method, how many pseudo-points, and each method's course."""
 
 from collections.abc import Callable
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from jax import lax
 
-from .bounds import Collapsed, collapsed, marginal, upper
-from .data import Dataset
+from .bounds import Collapsed, collapsed, elbo, marginal, upper
+from .data import Dataset, chunked
 from .gaussians import MeanPrecision
 from .history import Progress, Record
 from .inducing import candidates, sample
 from .kernels import AbstractKernel, AbstractStationary, Periodic
-from .likelihoods import Gaussian
+from .laplace import laplace
+from .likelihoods import AbstractLikelihood, Gaussian
+from .likelihoods import Laplace as DoubleExponential
 from .linalg import explain_failure
 from .minimisers import FitError, Maximum, lbfgsb
-from .optimisers import NaturalGradient, averaging
+from .optimisers import NaturalGradient, averaging, converge
 from .params import cast, free
-from .posteriors import InducingPoints, Model, Predictor, Whitened
+from .posteriors import InducingPoints, Latents, Model, Predictor, Predictors, Whitened
 from .training import fit, start
 
-__all__ = ["METHODS", "Fitted", "Settings", "choose_method", "choose_num_inducing", "fit_regression"]
+__all__ = ["METHODS", "Fitted", "Settings", "choose_method", "choose_num_inducing", "fit_model"]
 
-METHODS = ("auto", "exact", "collapsed", "svgp")
+METHODS = ("auto", "exact", "laplace", "collapsed", "svgp")
 EXACT_ROWS = 1000
 COLLAPSED_ROWS = 50_000
+FULL_BATCH = 2000  # rows, for likelihoods without a closed form
+AT_ONCE = 2e7  # numbers of the features of all rows that may be held together
 RACE_ROWS, RACE_ITERATIONS = 4000, 20
 WARM_ROWS, WARM_ITERATIONS = 500, 50
 
@@ -49,10 +54,14 @@ class Settings(NamedTuple):
 
 
 class Fitted(NamedTuple):
-    """A fitted model, all it takes to predict, and what to tell the user. Bounds are of the standardised target."""
+    """A fitted model, all it takes to predict, and what to tell the user. Bounds are of the standardised target.
+
+    Only a Gaussian likelihood has an upper bound; else `upper` is infinite. With `laplace`, the "bound" is none: it is
+    Laplace's approximation of the log evidence.
+    """
 
     model: Model
-    predictor: Predictor
+    predictor: Predictor | Predictors
     method: str
     reason: str
     bound: float
@@ -64,8 +73,14 @@ class Fitted(NamedTuple):
     notes: tuple[str, ...]
 
 
-def choose_method(N: int) -> tuple[str, str]:
+def choose_method(N: int, likelihood: AbstractLikelihood) -> tuple[str, str]:
     """The method for N rows, and why."""
+    if not isinstance(likelihood, Gaussian):
+        if likelihood.latents > 1:
+            return "svgp", f"{likelihood.latents} latent functions: minibatches, as full passes are slow"
+        if N <= FULL_BATCH:
+            return "collapsed", f"{N} rows: few enough for full passes with the best posterior at every step"
+        return "svgp", f"{N} rows: minibatches, as full passes are slow for this likelihood beyond {FULL_BATCH}"
     if N <= EXACT_ROWS:
         return "exact", f"{N} rows: the exact Gaussian process is affordable up to {EXACT_ROWS}"
     if N <= COLLAPSED_ROWS:
@@ -81,19 +96,42 @@ def choose_num_inducing(N: int) -> int:
     return int(min(N, np.clip(2 * np.sqrt(N), 50, 300)))
 
 
-def fit_regression(
-    kernel: AbstractKernel, likelihood: Gaussian, data: Dataset, settings: Settings, progress: Progress | None = None
+def fit_model(
+    kernel: AbstractKernel,
+    likelihood: AbstractLikelihood,
+    data: Dataset,
+    settings: Settings,
+    progress: Progress | None = None,
 ) -> Fitted:
-    """A Gaussian-likelihood model of `data` (standardised, [N, D]) by `settings.method`.
+    """A model of `data` (standardised, [N, D]) by `settings.method`.
 
-    Raises FitError with cause and remedy when a covariance matrix cannot be factorised or the fit is not finite.
+    Raises FitError with cause and remedy when a covariance matrix cannot be factorised or the fit is not finite, and
+    where the method has no use for the likelihood.
     """
-    method, reason = choose_method(len(data)) if settings.method == "auto" else (settings.method, "chosen by the user")
+    method, reason = settings.method, "chosen by the user"
+    if method == "auto":
+        method, reason = choose_method(len(data), likelihood)
     model = cast(Model(kernel, likelihood), data.X.dtype)
-    fitted = _COURSES[method](model, data, settings, progress)
+    fitted = _course(method, likelihood)(model, data, settings, progress)
     if not np.isfinite(fitted.bound):
         raise FitError(_explain(fitted.model, data))
     return fitted._replace(method=method, reason=reason)
+
+
+def _course(method, likelihood) -> Callable[..., Fitted]:
+    name = type(likelihood).__name__
+    if isinstance(likelihood, Gaussian):
+        if method == "laplace":
+            raise FitError("method='laplace' with a Gaussian likelihood is the exact method: use method='exact'")
+        return {"exact": _fit_exact, "collapsed": _fit_collapsed, "svgp": _fit_svgp}[method]
+    if method == "exact":
+        raise FitError(f"method='exact' needs a Gaussian likelihood, not {name}: use 'collapsed' or 'svgp'")
+    if method == "laplace" and (likelihood.latents > 1 or isinstance(likelihood, DoubleExponential)):
+        raise FitError(
+            f"method='laplace' needs one latent function and a smooth likelihood, which {name} has not: "
+            "use 'collapsed' or 'svgp'"
+        )
+    return {"laplace": _fit_laplace, "collapsed": _fit_profile, "svgp": _fit_minibatches}[method]
 
 
 def evidence(model: Model, data: Dataset):
@@ -111,6 +149,21 @@ def vfe(model: Model, data: Dataset):
     return collapsed(model, data).vfe
 
 
+def mode_evidence(model: Model, data: Dataset):
+    """Laplace's approximation of log p(y)."""
+    return laplace(model, data)[0]
+
+
+def profile(model: Model, data: Dataset, q: MeanPrecision):
+    """The bound at its best q, found from `q` by natural steps; and that q, for the next search to begin at.
+
+    At the optimum in q the bound's derivative in all else is the partial one (envelope theorem).
+    """
+    held = _with_q(lax.stop_gradient(model), q)
+    q = lax.stop_gradient(converge(held, data).posterior.q)
+    return elbo(_with_q(model, q), data, len(data))[0], q
+
+
 def _fit_exact(model, data, settings, progress) -> Fitted:
     result = _maximise(evidence, model, data, settings.max_iter or 200, progress)
     value, predictor = marginal(result.model, data)
@@ -124,30 +177,131 @@ def _fit_collapsed(model, data, settings, progress) -> Fitted:
     return _finish(result, data, settings, notes)
 
 
+def _fit_laplace(model, data, settings, progress) -> Fitted:
+    result = _maximise(mode_evidence, model, data, settings.max_iter or 200, progress)
+    value, predictor = laplace(result.model, data)
+    return _fitted(result, predictor, float(value), float(value), np.inf, ())
+
+
+def _fit_profile(model, data, settings, progress) -> Fitted:
+    """L-BFGS-B on all but q, with an inner loop of natural gradients to the best q at every step."""
+    model, notes = _start_general(model, data, settings)
+    held = (_posterior_q, *_frozen(settings))
+    result = _maximise(profile, model, data, settings.max_iter or 200, progress, *held, carry=model.posterior.q)
+    return _settle(result, _with_q(result.model, result.carry), data, notes)
+
+
+def _fit_minibatches(model, data, settings, progress) -> Fitted:
+    """Natural gradients and Adam on minibatches; at the end q settles with all else held fixed."""
+    model, notes = _start_general(model, data, settings)
+    learned, result = _minibatches(model, data, settings, 1500, progress)
+    features = len(data) * len(learned.posterior.Z) * learned.likelihood.latents
+    if features <= AT_ONCE:
+        learned = _converge(learned, data)
+    else:  # one more epoch: the mean of all its batches
+        batch_size = min(settings.batch_size, len(data))
+        stepper = _settler(len(data), batch_size, settings.tight)
+        steps = -(-len(data) // batch_size)
+        learned = fit(start(learned, stepper, settings.seed), stepper, data, steps=steps, batch_size=batch_size)[
+            0
+        ].model
+    return _settle(result, learned, data, notes)
+
+
+_converge = jax.jit(converge)
+
+
 def _fit_svgp(model, data, settings, progress) -> Fitted:
     """Minibatches; at the end q takes its optimum for all rows, a natural step of size 1."""
     model, notes = _start_sparse(model, data, settings)
-    Z, dtype = model.posterior.Z, data.X.dtype
-    q = MeanPrecision(jnp.zeros(len(Z), dtype), jnp.eye(len(Z), dtype=dtype))
-    steps = settings.max_iter or 2000
-    batch_size = min(settings.batch_size, len(data))
-    stepper = _stepper(len(data), batch_size, steps, settings.learning_rate, settings.learn_inducing, settings.tight)
-    state = start(Model(model.kernel, model.likelihood, Whitened(Z, q)), stepper, settings.seed)
-    state, history = fit(state, stepper, data, steps=steps, batch_size=batch_size, progress=progress)
-    learned = state.model
+    posterior = Whitened(model.posterior.Z, _prior_q(len(model.posterior.Z), 1, data.X.dtype))
+    learned, result = _minibatches(Model(model.kernel, model.likelihood, posterior), data, settings, 2000, progress)
     model = Model(learned.kernel, learned.likelihood, InducingPoints(learned.posterior.Z))
-    result = Maximum(model, np.nan, history, steps, history[-1].undone, True)
-    return _finish(result, data, settings, notes)
+    return _finish(result._replace(model=model), data, settings, notes)
 
 
-_COURSES: dict[str, Callable[..., Fitted]] = {"exact": _fit_exact, "collapsed": _fit_collapsed, "svgp": _fit_svgp}
+def _minibatches(model, data, settings, steps, progress) -> tuple[Model, Maximum]:
+    steps, batch_size = settings.max_iter or steps, min(settings.batch_size, len(data))
+    stepper = _stepper(len(data), batch_size, steps, settings.learning_rate, settings.learn_inducing, settings.tight)
+    state = start(model, stepper, settings.seed)
+    state, history = fit(state, stepper, data, steps=steps, batch_size=batch_size, progress=progress)
+    return state.model, Maximum(state.model, None, np.nan, history, steps, history[-1].undone, True)
+
+
+def _settle(result: Maximum, model: Model, data, notes) -> Fitted:
+    """The bound and the predictor of a model whose q is at its best; the bound from chunks of rows."""
+    size = max(1024, int(AT_ONCE) // (len(model.posterior.Z) * model.likelihood.latents))
+    if len(data) <= size:
+        value, predictor = _elbo(model, data, len(data))
+    else:
+        stack = chunked(data, size)
+        parts = [_elbo(model, jax.tree.map(lambda x, i=i: x[i], stack), size) for i in range(len(stack.y))]
+        # Every chunk pays the KL divergence of its own: all but one are given back.
+        divergence = _divergence(model)
+        value, predictor = sum(part[0] + divergence for part in parts) - divergence, parts[0][1]
+    return _fitted(result._replace(model=model), predictor, float(value), float(value), np.inf, notes)
+
+
+@partial(jax.jit, static_argnums=2)
+def _elbo(model, data, num_data):
+    return elbo(model, data, num_data)
+
+
+@jax.jit
+def _divergence(model):
+    """KL[q(u) ‖ p(u)]."""
+    return -(model.posterior.project(model.kernel).log_prior + model.posterior.entropy())
 
 
 @lru_cache(maxsize=32)
 def _stepper(num_data, batch_size, steps, learning_rate, learn_inducing, tight):
     """Made once for the same settings: a new optax optimiser is a new function, which JAX would compile again."""
     rest = optax.adam(optax.cosine_decay_schedule(learning_rate, steps))
-    return NaturalGradient(averaging(num_data, batch_size, 5.0), rest, () if learn_inducing else (_points,), tight)
+    return NaturalGradient(averaging(num_data, batch_size, 5.0, 0.1), rest, () if learn_inducing else (_points,), tight)
+
+
+@lru_cache(maxsize=32)
+def _settler(num_data, batch_size, tight):
+    """Natural steps alone."""
+    return NaturalGradient(averaging(num_data, batch_size), tight=tight)
+
+
+def _posterior_q(model):
+    return model.posterior.q
+
+
+def _with_q(model, q):
+    return eqx.tree_at(_posterior_q, model, q)
+
+
+def _prior_q(M, C, dtype) -> MeanPrecision:
+    """N(0, I), of C latent functions with a leading axis where C > 1."""
+    lead = () if C == 1 else (C,)
+    return MeanPrecision(jnp.zeros((*lead, M), dtype), jnp.broadcast_to(jnp.eye(M, dtype=dtype), (*lead, M, M)))
+
+
+def _start_general(model, data, settings):
+    """Pseudo-points by k-means unless another way is asked for, and q(v) = p(v)."""
+    M, C = settings.num_inducing or choose_num_inducing(len(data)), model.likelihood.latents
+    way = "kmeans" if isinstance(settings.inducing, str) and settings.inducing == "auto" else settings.inducing
+    if not isinstance(way, str):
+        M = len(way)
+    ((name, points),) = candidates(way, model.kernel, data, M, settings.seed).items()
+    Z = jnp.asarray(points, data.X.dtype)
+    posterior = Whitened(Z, _prior_q(len(Z), C, data.X.dtype))
+    model = Model(model.kernel, model.likelihood, posterior if C == 1 else _several(posterior))
+    return model, _points_notes(name, len(Z), M)
+
+
+def _several(posterior) -> Latents:
+    return Latents(each=posterior)  # pyright: ignore[reportCallIssue]
+
+
+def _points_notes(name, used, M):
+    notes = (f"inducing points: {used}, started by {name}",)
+    if used < M:
+        notes += (f"only {used} of {M} inducing points used: there are no more distinct rows for them",)
+    return notes
 
 
 def _points(model):
@@ -184,11 +338,7 @@ def _start_sparse(model, data, settings):
         results = {name: race(runner) for name, runner in runners.items()}
         name = max(results, key=lambda name: results[name].bound)
         runners[name] = results[name].model
-    used = len(runners[name].posterior.Z)
-    notes = (f"inducing points: {used}, started by {name}",)
-    if used < M:
-        notes += (f"only {used} of {M} inducing points used: there are no more distinct rows for them",)
-    return runners[name], notes
+    return runners[name], _points_notes(name, len(runners[name].posterior.Z), M)
 
 
 def _warm(model, data, settings):
@@ -208,10 +358,11 @@ def _warm(model, data, settings):
     return Model(kernel, noise)
 
 
-def _maximise(objective, model, data, max_iter, progress, *frozen) -> Maximum:
+def _maximise(objective, model, data, max_iter, progress, *frozen, carry=None) -> Maximum:
+    scale = float(len(data))
     try:
         return lbfgsb(
-            objective, free(model, *frozen), data, max_iter=max_iter, progress=progress, scale=float(len(data))
+            objective, free(model, *frozen), data, carry=carry, max_iter=max_iter, progress=progress, scale=scale
         )
     except FitError as error:
         raise FitError(f"{error}: {_explain(model, data)}") from None

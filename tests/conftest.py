@@ -16,6 +16,7 @@ EDGE = {
     "test_estimators",
     "test_estimator_robustness",
     "test_cli",
+    "test_tasks",
     "test_tables",
     "test_report",
     "test_metrics",

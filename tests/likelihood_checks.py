@@ -6,18 +6,29 @@ A check takes a `Case`: the likelihood, its truth and the tolerance of its quadr
 # Fields take floats and NumPy arrays and become JAX arrays in `cast` or under jit; a type checker knows the last alone.
 # pyright: reportArgumentType=false
 
-import inspect
 from collections.abc import Callable
-from functools import cache
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from likelihood_oracles import TRUTHS, Truth, panels
+from likelihood_rows import (
+    Points,
+    cdfs,
+    log_probabilities,
+    log_probs,
+    ordinary,
+    points,
+    predictive_cdfs,
+    quantiles,
+    say,
+    targets,
+    wide,
+)
 from scipy.special import expit
 
-from pseudopoint.likelihoods import AbstractClasses, AbstractLikelihood, quantile
+from pseudopoint.likelihoods import AbstractClasses, AbstractLikelihood
 from pseudopoint.params import cast, free
 
 Array = np.ndarray
@@ -38,134 +49,6 @@ class Case(NamedTuple):
     def truth(self) -> Truth:
         """Its distribution by SciPy."""
         return TRUTHS[type(self.likelihood).__name__](self.likelihood)
-
-
-# --- what it says ----------------------------------------------------------------------------------------------------
-
-ROWS, MANY = 32, 1024
-
-
-class Rows(NamedTuple):
-    """What a likelihood says of some rows, and the slopes of the summed expectation."""
-
-    log_prob: Any
-    expectation: Any
-    in_mean: Any
-    in_variance: Any
-    log_density: Any
-    mean: Any
-    variance: Any
-    majoriser: Any
-    shrinkage: Any
-
-
-@jax.jit
-def all_rows(likelihood: AbstractLikelihood, mean: Array, variance: Array, y: Array) -> Rows:
-    """All of a likelihood in one compilation; `log_prob` is at f = mean, and `shrinkage` at (d, w) = (variance, y)."""
-    total = lambda m, v: jnp.sum(likelihood.expectation(m, v, y))
-    return Rows(
-        likelihood.log_prob(mean, y),
-        likelihood.expectation(mean, variance, y),
-        *jax.grad(total, (0, 1))(mean, variance),
-        likelihood.log_density(mean, variance, y),
-        *likelihood.predict(mean, variance),
-        likelihood.majoriser(mean, variance, y),
-        likelihood.shrinkage(variance, y),
-    )
-
-
-def resized(x: Any, size: int) -> Array:
-    """[..., N] with the last rows repeated from the first."""
-    x = np.atleast_1d(np.asarray(x))
-    return x[..., np.resize(np.arange(x.shape[-1]), size)]
-
-
-def say(likelihood: AbstractLikelihood, mean: Any, variance: Any, y: Any, dtype: Any = float) -> Rows:
-    """`all_rows` of numbers or of up to 32 rows; mean and variance are [C, N] for C latent functions."""
-    given = [np.atleast_1d(np.asarray(x, dtype)) for x in (mean, variance, y)]
-    N = max(x.shape[-1] for x in given)
-    rows = all_rows(cast(likelihood, dtype), *(jnp.asarray(resized(x, ROWS)) for x in given))
-    return Rows(*(np.asarray(a)[..., :N] for a in rows))
-
-
-@jax.jit
-def many_log_probs(likelihood: AbstractLikelihood, f: Array, y: Array) -> Array:
-    return likelihood.log_prob(f, y)
-
-
-def log_probs(likelihood: AbstractLikelihood, f: Array, y: Array) -> Array:
-    """log p(y | f) of any number of rows, 1024 at a time."""
-    N = max(np.shape(f)[-1], np.shape(y)[-1])
-    f, y = resized(f, N), resized(y, N)
-    out = []
-    for i in range(0, N, MANY):
-        part = [jnp.asarray(resized(x[..., i : i + MANY], MANY), float) for x in (f, y)]
-        out.append(np.asarray(many_log_probs(likelihood, *part)))
-    return np.concatenate(out)[:N]
-
-
-cdfs = jax.jit(lambda likelihood, f, y: likelihood.cdf(f, y))
-predictive_cdfs = jax.jit(lambda likelihood, mean, variance, y: likelihood.predictive_cdf(mean, variance, y))
-log_probabilities = jax.jit(lambda likelihood, mean, variance: likelihood.log_probabilities(mean, variance))
-# One compilation for all p: the annotation says float, which a traced number is not.
-quantiles = jax.jit(inspect.unwrap(quantile))
-
-# --- where it is asked -----------------------------------------------------------------------------------------------
-
-TARGETS = {
-    "real": [-1.1, 0.3, 3.0],
-    "positive": [0.03, 0.8, 12.0],
-    "unit": [0.02, 0.45, 0.9],
-    "counts": [0.0, 2.0, 11.0],
-}
-
-
-def targets(likelihood: AbstractLikelihood) -> list[float]:
-    """Three possible values of y: the first, the last and one between, of classes."""
-    if isinstance(likelihood, AbstractClasses):
-        return [0.0, float(likelihood.classes // 2), likelihood.classes - 1.0]
-    return TARGETS[likelihood.support]
-
-
-class Points(NamedTuple):
-    """mean and variance, [N] or [C, N], and y [N]."""
-
-    mean: Array
-    variance: Array
-    y: Array
-
-    def rows(self):
-        """One after another."""
-        return [(self.mean[..., i], self.variance[..., i], self.y[i]) for i in range(len(self.y))]
-
-
-def points(likelihood: AbstractLikelihood, variances: tuple, size: float = 1.0) -> Points:
-    """Three means of about `size`, with each of the variances and each of the targets.
-
-    Of several latent functions three have a variance, of the order given: the grid that is the truth has no room for
-    more. (Two rows a variance, with targets in turn, as it is slow.)
-    """
-    ys, C = targets(likelihood), likelihood.latents
-    if C == 1:
-        grid = np.meshgrid(size * np.array([-1.0, 0.15, 1.0]), variances, ys, indexing="ij")
-        return Points(*(a.ravel() for a in grid))
-    rng = np.random.default_rng(5)
-    N = 2 * len(variances)
-    mean = size * np.clip(rng.normal(size=(C, N)), -1, 1)
-    variance = rng.uniform(0.5, 1.0, (C, N)) * np.repeat(variances, 2)
-    if type(likelihood).__name__ == "Softmax":
-        variance[3:] = 0.0
-    return Points(mean, variance, np.resize(ys, N))
-
-
-def ordinary(likelihood: AbstractLikelihood) -> Points:
-    """Variances to 0.5."""
-    return points(likelihood, (0.02, 0.5), 1.5)
-
-
-def wide(likelihood: AbstractLikelihood) -> Points:
-    """Variance 5."""
-    return points(likelihood, (5.0,), 1.5)
 
 
 # --- the checks ------------------------------------------------------------------------------------------------------
@@ -223,17 +106,25 @@ def check_expectation_at(case: Case, at: Points, tolerance: float) -> None:
 
 def check_log_density(case: Case) -> None:
     for at in (ordinary(case.likelihood), wide(case.likelihood)):
-        check_log_density_at(case, at)
+        check_log_density_at(case, at, integrals(case.likelihood))
 
 
-def check_log_density_at(case: Case, at: Points, tolerance: float = 1e-9) -> None:
-    truth = [case.truth.log_density(*row) for row in at.rows()]
-    np.testing.assert_allclose(say(case.likelihood, *at).log_density, truth, rtol=tolerance, atol=tolerance)
+def check_log_density_at(case: Case, at: Points, tolerance: float) -> None:
+    truth = np.array([case.truth.log_density(*row) for row in at.rows()])
+    ours = say(case.likelihood, *at).log_density
+    # Heteroscedastic at e^{−10⁸}: its integrand has two tops there, and ours sees the one at the mean.
+    rtol = np.where(truth < -1e7, 0.02, tolerance)
+    assert (np.abs(ours - truth) <= tolerance + rtol * np.abs(truth)).all(), (ours, truth)
 
 
 def check_log_density_far_out(case: Case) -> None:
     """|mean| to 30, and variances from 1e-6 to 400."""
     check_log_density_at(case, *far_out(case.likelihood))
+
+
+def integrals(likelihood: AbstractLikelihood) -> float:
+    """How precise predictions are: those of Softmax take 40 Gauss–Hermite nodes, at √v to 2.2 here."""
+    return 1e-7 if type(likelihood).__name__ == "Softmax" else 1e-9
 
 
 def far_out(likelihood: AbstractLikelihood) -> tuple[Points, float]:
@@ -251,8 +142,9 @@ def check_predictive_moments(case: Case) -> None:
         ours = say(case.likelihood, *at)
         keep = slice(None, None, 3 if case.likelihood.latents == 1 else 1)  # y does not matter
         truth = np.array([case.truth.predict(m, v) for m, v, _ in at.rows()[keep]])
-        np.testing.assert_allclose(ours.mean[keep], truth[:, 0], rtol=1e-9, atol=1e-9)
-        np.testing.assert_allclose(ours.variance[keep], truth[:, 1], rtol=1e-9, atol=1e-9)
+        tolerance = integrals(case.likelihood)
+        np.testing.assert_allclose(ours.mean[keep], truth[:, 0], rtol=tolerance, atol=tolerance)
+        np.testing.assert_allclose(ours.variance[keep], truth[:, 1], rtol=tolerance, atol=tolerance)
 
 
 def check_finite_far_out(case: Case) -> None:
@@ -326,36 +218,38 @@ LEVELS = (0.001, 0.05, 0.5, 0.95, 0.999)
 def check_quantile(case: Case) -> None:
     """It inverts the predictive cdf, by the truth: of counts and classes, the smallest with at least p below."""
     likelihood, at = case.likelihood, points(case.likelihood, (0.3, 2.0), 1.0)
-    step = 3 if likelihood.latents == 1 else 1
-    mean, variance = at.mean[..., ::step], at.variance[..., ::step]
-    q = np.array([quantiles(likelihood, jnp.asarray(mean), jnp.asarray(variance), p) for p in LEVELS])
-    assert (np.diff(q, axis=0) >= 0).all()
-    for i in range(mean.shape[-1]):
+    mean, variance = (a[..., [0, -1, 0, -1, 0]] for a in (at.mean, at.variance))
+    q = np.asarray(quantiles(likelihood, *(jnp.asarray(a) for a in (mean, variance, np.array(LEVELS)))))
+    for i, (y, p) in enumerate(zip(q, LEVELS, strict=True)):
         below = predictive(case, mean[..., i], variance[..., i])
-        for y, p in zip(q[:, i], LEVELS, strict=True):
-            if likelihood.support in ("counts", "classes"):
-                assert y >= 0 and y == np.round(y)
-                assert below(y) >= p - 1e-8
-                assert y == 0 or below(y - 1) < p + 1e-8
-            else:
-                np.testing.assert_allclose(below(y), p, rtol=1e-7)
+        if likelihood.support in ("counts", "classes"):
+            assert y >= 0 and y == np.round(y)
+            assert below(y) >= p - 1e-8
+            assert y == 0 or below(y - 1) < p + 1e-8
+        else:
+            step = 1e-9 * abs(y)
+            upper = y + step if likelihood.support != "unit" else min(y + step, 1.0)  # p may lie beyond 1 − eps
+            # The rule for distribution functions has some 180 nodes: seven digits of p, or of 1.
+            assert below(y - step) <= p + 1e-7 and below(upper) >= p - 1e-7
 
 
 def predictive(case: Case, mean: Any, variance: Any) -> Callable[[float], float]:
     """P(Y ≤ y), f integrated out."""
-    truth = case.truth
-    if truth.predictive_cdf is None:
+    truth, of = case.truth, case.truth.predictive_cdf
+    if of is None:
         return lambda y: float(sum(np.exp(truth.log_density(mean, variance, k)) for k in range(int(y) + 1)))
-    return cache(lambda y: float(truth.predictive_cdf(mean, variance, y)))
+    return lambda y: float(of(mean, variance, y))
 
 
 def check_predictive_cdf(case: Case) -> None:
     likelihood, at = case.likelihood, ordinary(case.likelihood)
-    if case.truth.predictive_cdf is None or type(likelihood).__name__ == "Bernoulli":
+    of = case.truth.predictive_cdf
+    if of is None or type(likelihood).__name__ == "Bernoulli":
         return  # of classes, `quantile` sums probabilities
-    ours = predictive_cdfs(likelihood, *(jnp.asarray(a) for a in at))
-    truth = [case.truth.predictive_cdf(*row) for row in at.rows()]
-    np.testing.assert_allclose(ours, truth, rtol=1e-8, atol=1e-9)
+    rows = slice(None, None, 1 if likelihood.latents > 1 else 4)
+    ours = predictive_cdfs(likelihood, *(jnp.asarray(a[..., rows]) for a in at))
+    truth = [of(*row) for row in at.rows()[rows]]
+    np.testing.assert_allclose(ours, truth, rtol=0, atol=1e-7)
 
 
 def check_class_probabilities(case: Case) -> None:

@@ -83,7 +83,7 @@ def test_predict_keeps_rows_and_says_what_is_unseen(folder):
 
 def test_chunks_do_not_change_predictions(folder, monkeypatch):
     tasks.predict_table(folder / "m.safetensors", folder / "train.csv", folder / "whole.parquet")
-    monkeypatch.setattr(tasks, "CHUNK_ROWS", 7)
+    monkeypatch.setattr("pseudopoint.tasks.steps.CHUNK_ROWS", 7)
     tasks.predict_table(folder / "m.safetensors", folder / "train.csv", folder / "parts.parquet")
     whole, parts = pd.read_parquet(folder / "whole.parquet"), pd.read_parquet(folder / "parts.parquet")
     assert len(whole) == 120
@@ -114,6 +114,21 @@ def test_a_test_table_of_its_own_and_the_sparse_method(folder):
     assert result["test"]["rows"] == 119 and result["inducing_points"] == 10 and "More inducing" in result["advice"]
 
 
+def test_classes_from_table_to_report(folder):
+    options = ["--target", "city", "--max-iter", 3, "--inducing", 8, "--out", "c.safetensors", "--report", "c.html"]
+    done = run(folder, "fit", "train.csv", *options)
+    assert done.returncode == 0, done.stderr
+    assert "task: classification — the target 'city' holds text ('" in done.stdout
+    assert "accuracy: " in done.stdout and " would have " in done.stdout
+    assert "Confusion" in (folder / "c.html").read_text()
+    done = run(folder, "predict", "c.safetensors", "new.parquet", "--out", "c.csv")
+    assert done.returncode == 0, done.stderr
+    assert list(pd.read_csv(folder / "c.csv")) == ["city_predicted", "city_p_Bern", "city_p_Oslo", "city_p_Rome"]
+    scored = run(folder, "score", "c.safetensors", "new.parquet", "--json")
+    assert {"accuracy", "log_density", "brier", "calibration_error"} < set(json.loads(scored.stdout))
+    assert any("never had ('Paris')" in note for note in json.loads(scored.stdout)["notes"])
+
+
 def bad_commands(folder: Path) -> dict[str, tuple[tuple, str]]:
     table = make_table()
     table.assign(price=3.5).to_csv(folder / "constant.csv", index=False)
@@ -130,7 +145,12 @@ def bad_commands(folder: Path) -> dict[str, tuple[tuple, str]]:
     fit, target = ("fit", "train.csv"), ("--target", "price")
     return {
         "unknown target": ((*fit, "--target", "prize"), "did you mean 'price'"),
-        "text target": ((*fit, "--target", "city"), "not numeric"),
+        "text as numbers": ((*fit, "--target", "city", "--task", "regression"), "not numeric"),
+        "contradiction": (
+            (*fit, *target, "--task", "classification", "--likelihood", "beta"),
+            "'beta' is for regression",
+        ),
+        "unknown likelihood": ((*fit, *target, "--likelihood", "cauchy"), "student_t"),
         "no target option": (fit, "--target"),
         "missing file": (("fit", "nowhere.csv", *target), "nowhere.csv"),
         "unknown suffix": (("fit", "table.xlsx", *target), ".csv"),

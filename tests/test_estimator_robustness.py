@@ -12,7 +12,8 @@ import pytest
 from fits import COLLAPSED, EACH, EXACT, METHODS, SVGP, D, N, fit_each, new_rows, smooth, table
 from scipy.stats import binom
 
-from pseudopoint import GPRegressor, estimators
+from pseudopoint import GPRegressor
+from pseudopoint.estimators import base, regressor
 
 
 @pytest.fixture(scope="module")
@@ -113,9 +114,9 @@ def test_float32_end_to_end(fitted, settings):
 
 def test_fifty_thousand_rows_are_predicted_in_blocks(fitted, monkeypatch):
     model, (rows, _) = fitted["exact"], new_rows(50_000)
-    sizes, predict = [], estimators._predict
-    monkeypatch.setattr(estimators, "_predict", lambda p, l, X: sizes.append(len(X)) or predict(p, l, X))
-    monkeypatch.setattr(estimators, "BLOCK", 1024 * N)
+    sizes, predict = [], regressor._predict
+    monkeypatch.setattr(regressor, "_predict", lambda p, l, X: sizes.append(len(X)) or predict(p, l, X))
+    monkeypatch.setattr(base, "BLOCK", 1024 * base.NODES)
     blocks = np.column_stack(model.predict(rows, return_std=True))
     assert len(sizes) == 49 and set(sizes) == {1024}
     some = np.arange(0, 50_000, 997)
@@ -177,7 +178,7 @@ def test_what_is_not_finite_is_named_by_column_and_row(fitted, value):
 
 
 BAD_SETTINGS = [
-    ("method", "exac", "'exac' is unknown: use one of auto, exact, collapsed, svgp"),
+    ("method", "exac", "'exac' is unknown: use one of auto, exact, laplace, collapsed, svgp"),
     ("bound", "titsias", "'titsias' is unknown: use one of tight, vfe"),
     ("initial", "zero", "'zero' is unknown: use one of .*robust, ulapane"),
     ("dtype", "float16", "'float16' is unknown: use one of float64, float32"),

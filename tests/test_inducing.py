@@ -12,7 +12,7 @@ from pseudopoint.likelihoods import Gaussian
 from pseudopoint.minimisers import lbfgsb
 from pseudopoint.params import cast, free
 from pseudopoint.posteriors import InducingPoints, Model
-from pseudopoint.recipes import RACE_ITERATIONS, Settings, fit_regression, tight
+from pseudopoint.recipes import RACE_ITERATIONS, Settings, fit_model, tight
 
 EACH = pytest.mark.parametrize("method", [name for name in METHODS if name != "auto"])
 
@@ -188,6 +188,6 @@ def test_auto_goes_on_from_the_start_whose_bound_climbs_highest():
         climbed[name] = lbfgsb(tight, free(runner), data, max_iter=RACE_ITERATIONS, scale=80.0).bound
     assert max(climbed.values()) - min(climbed.values()) > 0.1  # the starts do differ
     settings = Settings(method="collapsed", num_inducing=5, inducing="auto", max_iter=1)
-    fitted = fit_regression(model.kernel, Gaussian(0.1), data, settings)
+    fitted = fit_model(model.kernel, Gaussian(0.1), data, settings)
     assert max(climbed, key=lambda name: climbed[name]) in fitted.notes[0]
     assert fitted.bound >= max(climbed.values())

@@ -117,9 +117,9 @@ def test_the_best_of_all_points_that_were_tried_is_returned(bound, monkeypatch):
     tried, evaluate = [], minimisers._value_and_gradient
 
     def watched(*arguments):
-        value, gradient = evaluate(*arguments)
+        value, gradient, carry = evaluate(*arguments)
         tried.append(-float(value))
-        return value, gradient
+        return value, gradient, carry
 
     monkeypatch.setattr(minimisers, "_value_and_gradient", watched)
     result = lbfgsb(bound, at(0.0), 0.0)

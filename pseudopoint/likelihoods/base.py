@@ -6,14 +6,16 @@ from typing import ClassVar, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Float
 
+from ..params import Number
+from .distribution import expect_bounded
 from .quadrature import expect, log_expect
 
 __all__ = ["AbstractLikelihood", "Latent", "Moments", "Rows"]
 
-Rows = Float[Array, "..."]  # of y, or with nodes of quadrature before them
-Latent = Float[Array, "..."]
+Rows = Float[Number, "..."]
+Latent = Float[Number, "..."] | Float[Number, "C ..."]
 
 
 class Moments(NamedTuple):
@@ -54,7 +56,7 @@ class AbstractLikelihood(eqx.Module):
         """Mean and variance of y given f."""
 
     def cdf(self, f: Latent, y: Rows) -> Rows:
-        """P(Y ≤ y | f)."""
+        """P(Y ≤ y | f). By SciPy, as is all of `quantiles.py`: arrays of NumPy, outside of JAX's programs."""
         raise NotImplementedError(f"{type(self).__name__} has no cdf, so it has no intervals")
 
     def bump(self, y: Rows) -> tuple[Rows, Rows]:
@@ -84,8 +86,8 @@ class AbstractLikelihood(eqx.Module):
         return Moments(first, spread)
 
     def predictive_cdf(self, mean: Latent, variance: Latent, y: Rows) -> Rows:
-        """P(Y ≤ y) = E[P(Y ≤ y | f)] for f ~ N(mean, variance)."""
-        return jnp.exp(log_expect(lambda f: jnp.log(self.cdf(f, y)), mean, variance, *self.bump(y)))
+        """P(Y ≤ y) = E[P(Y ≤ y | f)] for f ~ N(mean, variance); arrays of NumPy."""
+        return expect_bounded(lambda f: self.cdf(f, y), mean, variance, *self.bump(y))
 
     def shrinkage(self, residual: Rows, weight: Rows) -> Rows:
         """v* ∈ (0, 1]: by how much the tight bound shrinks the residual variance dᵢ (methods a.1); 1 where unknown."""

@@ -7,8 +7,9 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.scipy.special import betainc, gammaln, log_ndtr, ndtr
+from jax.scipy.special import gammaln, log_ndtr
 from jaxtyping import Array, Float
+from scipy.special import betainc, expit, ndtr
 
 from ..params import Number, positive, real
 from .base import AbstractLikelihood, Latent, Moments, Rows
@@ -28,20 +29,15 @@ class AbstractClasses(AbstractLikelihood):
 
     def log_probabilities(self, mean: Latent, variance: Latent) -> Float[Array, "K ..."]:
         """log P(y = k) for every class k."""
-        if self.latents == 1:
-            return self.log_density(mean, variance, self._each(mean))
-        rows = mean.shape[-1:]
-        return jnp.stack([self.log_density(mean, variance, jnp.full(rows, float(k))) for k in range(self.classes)])
+        return self._every(lambda y: self.log_density(mean, variance, y), mean)
 
-    def _each(self, like):
-        return jnp.arange(self.classes, dtype=like.dtype).reshape((-1,) + (1,) * like.ndim)
+    def _every(self, of, like):
+        rows = like.shape[-1:] if self.latents > 1 else like.shape
+        return jax.vmap(lambda k: of(jnp.full(rows, k)))(jnp.arange(self.classes, dtype=like.dtype))
 
     def moments(self, f: Latent) -> Moments:
         """Mean and variance of the class number, given f."""
-        if self.latents == 1:
-            return _class_moments(self.log_prob(f, self._each(f)))
-        rows = f.shape[-1:]
-        return _class_moments(jnp.stack([self.log_prob(f, jnp.full(rows, float(k))) for k in range(self.classes)]))
+        return _class_moments(self._every(lambda y: self.log_prob(f, y), f))
 
     def predict(self, mean: Latent, variance: Latent) -> Moments:
         """Mean and variance of the class number."""
@@ -142,7 +138,7 @@ class Ordinal(AbstractClasses):
 
     def predictive_cdf(self, mean: Rows, variance: Rows, y: Rows) -> Rows:
         """Φ((e_y − μ)/√(s² + v))."""
-        return ndtr((self._ends(y)[1] - mean) / jnp.sqrt(self.scale**2 + variance))
+        return ndtr((np.asarray(self._ends(y)[1]) - mean) / np.sqrt(self.scale**2 + variance))
 
 
 class Beta(AbstractLikelihood):
@@ -168,7 +164,8 @@ class Beta(AbstractLikelihood):
 
     def cdf(self, f: Rows, y: Rows) -> Rows:
         """I_y(α, β)."""
-        return betainc(*self._shapes(f), y)
+        alpha, beta = (np.maximum(self.scale * expit(sign * f), 1e-30) for sign in (1, -1))  # NaN at 0
+        return betainc(alpha, beta, y)
 
     def bump(self, y: Rows) -> tuple[Rows, Rows]:
         """logit y, 1/√((s + 1) y(1 − y))."""

@@ -3,11 +3,13 @@
 from typing import ClassVar
 
 import jax.numpy as jnp
-from jax.scipy.special import ndtr
-from jaxtyping import Array, Float
+import numpy as np
+from jaxtyping import Float
+from scipy.special import ndtr
 
 from ..params import Number, positive
 from .base import AbstractLikelihood, Moments, Rows
+from .distribution import expect_bounded
 from .quadrature import log_expect
 
 __all__ = ["Gaussian", "Heteroscedastic"]
@@ -39,7 +41,7 @@ class Gaussian(AbstractLikelihood):
 
     def cdf(self, f: Rows, y: Rows) -> Rows:
         """Φ((y − f)/σ)."""
-        return ndtr((y - f) / jnp.sqrt(self.variance))
+        return ndtr((y - f) / np.sqrt(self.variance))
 
     def expectation(self, mean: Rows, variance: Rows, y: Rows) -> Rows:
         """log N(y; mean, σ²) − variance/(2σ²)  (Kobe 2.25)."""
@@ -55,14 +57,14 @@ class Gaussian(AbstractLikelihood):
 
     def predictive_cdf(self, mean: Rows, variance: Rows, y: Rows) -> Rows:
         """Φ((y − mean)/√(variance + σ²))."""
-        return ndtr((y - mean) / jnp.sqrt(variance + self.variance))
+        return ndtr((y - mean) / np.sqrt(variance + self.variance))
 
     def shrinkage(self, residual: Rows, weight: Rows) -> Rows:
         """v* = 1/(1 + wᵢdᵢ/σ²), the optimum in closed form (Titsias 2025; methods a.1, a.2)."""
         return 1 / (1 + weight * residual / self.variance)
 
 
-Two = Float[Array, "2 ..."]
+Two = Float[Number, "2 ..."]
 
 
 class Heteroscedastic(AbstractLikelihood):
@@ -118,6 +120,6 @@ class Heteroscedastic(AbstractLikelihood):
 
     def predictive_cdf(self, mean: Two, variance: Two, y: Rows) -> Rows:
         """E Φ((y − μ₁)/√(v₁ + s² e^{2f₂})) over f₂."""
-        std = lambda f2: jnp.sqrt(variance[0] + self.scale**2 * jnp.exp(2 * f2))
-        given = lambda f2: jnp.log(ndtr((y - mean[0]) / std(f2)))
-        return jnp.exp(log_expect(given, mean[1], variance[1], *self._where(mean, y)))
+        std = lambda f2: np.sqrt(variance[0] + self.scale**2 * np.exp(2 * f2))
+        given = lambda f2: ndtr((y - mean[0]) / std(f2))
+        return expect_bounded(given, mean[1], variance[1], *self._where(mean, y))

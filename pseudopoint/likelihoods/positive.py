@@ -4,8 +4,10 @@ from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
-from jax.scipy.special import betainc, gammainc, gammaincc, gammaln
+import numpy as np
+from jax.scipy.special import gammaln
 from jaxtyping import Float
+from scipy.special import betainc, gammainc, gammaincc
 
 from ..params import Number, positive
 from .base import AbstractLikelihood, Moments, Rows
@@ -17,6 +19,11 @@ def _lognormal(mean, variance):
     """E e^f and V e^f."""
     first = jnp.exp(mean + 0.5 * variance)
     return first, first**2 * jnp.expm1(variance)
+
+
+def _exp(f):
+    """e^f in NumPy, finite."""
+    return np.exp(np.clip(f, -700, 700))
 
 
 def _logarithmic_mean(a, b):
@@ -63,7 +70,7 @@ class Poisson(AbstractLikelihood):
 
     def cdf(self, f: Rows, y: Rows) -> Rows:
         """Γ(y + 1, λ)/Γ(y + 1), continued between whole y."""
-        return gammaincc(y + 1, self.scale * jnp.exp(f))
+        return gammaincc(y + 1, self.scale * _exp(f))
 
     def bump(self, y: Rows) -> tuple[Rows, Rows]:
         """log(y/scale), 1/√y."""
@@ -100,7 +107,7 @@ class NegativeBinomial(AbstractLikelihood):
 
     def cdf(self, f: Rows, y: Rows) -> Rows:
         """I_p(r, y + 1), p = r/(r + λ), continued between whole y."""
-        return betainc(self.shape, y + 1, self.shape / (self.shape + self._rate(f)))
+        return betainc(self.shape, y + 1, self.shape / (self.shape + self.scale * _exp(f)))
 
     def bump(self, y: Rows) -> tuple[Rows, Rows]:
         """log(y/scale), √(1/y + 1/r)."""
@@ -146,7 +153,7 @@ class Gamma(AbstractLikelihood):
 
     def cdf(self, f: Rows, y: Rows) -> Rows:
         """γ(α, αy/m)/Γ(α)."""
-        return gammainc(self.shape, self.shape * y / self.scale * jnp.exp(-f))
+        return gammainc(self.shape, self.shape * y / self.scale * _exp(-f))
 
     def bump(self, y: Rows) -> tuple[Rows, Rows]:
         """log(y/scale), 1/√α."""
@@ -186,7 +193,7 @@ class Exponential(AbstractLikelihood):
 
     def cdf(self, f: Rows, y: Rows) -> Rows:
         """1 − e^{−y/m}."""
-        return -jnp.expm1(-y / self.scale * jnp.exp(-f))
+        return -np.expm1(-y / self.scale * _exp(-f))
 
     def bump(self, y: Rows) -> tuple[Rows, Rows]:
         """log(y/scale), 1."""

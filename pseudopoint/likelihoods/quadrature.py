@@ -8,11 +8,17 @@ from jax import lax
 from jax.scipy.special import logsumexp
 from jaxtyping import Array, Float
 
-__all__ = ["ORDER", "expect", "hermite", "log_expect"]
+__all__ = ["ORDER", "expect", "hermite", "log_expect", "rule"]
 
 ORDER = 20  # Gauss–Hermite nodes in training
 
 Rows = Float[Array, "..."]
+
+
+def rule(order: int) -> tuple[np.ndarray, np.ndarray]:
+    """Gauss–Hermite nodes of N(0, 1) and their weights, which sum to one."""
+    x, w = np.polynomial.hermite_e.hermegauss(order)
+    return x, w / w.sum()
 
 
 def hermite(mean: Rows, variance: Rows, order: int = ORDER) -> tuple[Float[Array, "Q ..."], Float[Array, "Q ..."]]:
@@ -21,11 +27,11 @@ def hermite(mean: Rows, variance: Rows, order: int = ORDER) -> tuple[Float[Array
     The rule is symmetric, so that the derivative of E[g] in the variance has the sign of g″ wherever g is concave or
     convex: pairs of nodes give x(g′(μ + δ) − g′(μ − δ)), δ ∝ x (methods d.2).
     """
-    x, w = np.polynomial.hermite_e.hermegauss(order)
+    x, w = rule(order)
     fold = (order,) + (1,) * jnp.ndim(mean)
     std = jnp.sqrt(jnp.maximum(variance, 1e-12))
     nodes = mean + std * jnp.asarray(x.reshape(fold), std.dtype)
-    return nodes, jnp.asarray((w / w.sum()).reshape(fold), std.dtype)
+    return nodes, jnp.asarray(w.reshape(fold), std.dtype)
 
 
 def expect(g: Callable[[Array], Array], mean: Rows, variance: Rows, order: int = ORDER) -> Rows:
@@ -37,7 +43,7 @@ def expect(g: Callable[[Array], Array], mean: Rows, variance: Rows, order: int =
 # Ends of panels in units of each bump's width: fine in its middle, growing outward.
 _NEAR = np.array([0.0, 0.5, 1.0, 1.6, 2.3, 3.1, 4.0, 5.2, 7.0, 10.0])
 _FAR = np.array([0.0, 0.5, 1.0, 2.0, 3.5, 6.0, 10.0, 20.0, 60.0, 300.0])
-_x, _w = np.polynomial.legendre.leggauss(8)
+_FINE = np.polynomial.legendre.leggauss(8)
 _FARTHEST = 1e8
 
 
@@ -66,7 +72,7 @@ def _mode(log_g, mean, variance, centre):
     return top, jnp.where(curvature < -1 / variance, (-curvature) ** -0.5, jnp.sqrt(variance))
 
 
-def _panels(mean, variance, *bumps):
+def _panels(mean, variance, bumps):
     """Nodes f [Q, ...] and the logarithms of weight times N(f; mean, variance)."""
     std = jnp.sqrt(variance)
     column = lambda a: jnp.asarray(np.concatenate([-a[:0:-1], a]).reshape((-1,) + (1,) * mean.ndim), std.dtype)
@@ -74,11 +80,18 @@ def _panels(mean, variance, *bumps):
     edges = jnp.concatenate([jnp.broadcast_to(ends, ends.shape[:1] + mean.shape) for ends in edges])
     edges = jnp.sort(jnp.clip(edges, -_FARTHEST, _FARTHEST), axis=0)  # in standard units
     half = 0.5 * jnp.diff(edges, axis=0)[:, None]
-    inside = (1, -1) + (1,) * mean.ndim
-    x = 0.5 * (edges[1:] + edges[:-1])[:, None] + half * jnp.asarray(_x.reshape(inside), std.dtype)
-    log_weight = jnp.log(jnp.maximum(half, jnp.finfo(std.dtype).tiny)) + jnp.asarray(np.log(_w).reshape(inside))
+    at, weight = (a.reshape((1, -1) + (1,) * mean.ndim) for a in _FINE)
+    x = 0.5 * (edges[1:] + edges[:-1])[:, None] + half * jnp.asarray(at, std.dtype)
+    log_weight = jnp.log(jnp.maximum(half, jnp.finfo(std.dtype).tiny)) + jnp.asarray(np.log(weight))
     log_weight = log_weight - 0.5 * x**2 - 0.5 * np.log(2 * np.pi)
     return tuple(a.reshape((-1,) + mean.shape).astype(std.dtype) for a in (mean + std * x, log_weight))
+
+
+def _alike(mean, variance, centre, width):
+    """All of one shape, and a variance that the arithmetic can tell from none."""
+    shape = jnp.broadcast_shapes(jnp.shape(mean), jnp.shape(centre))
+    mean, variance, centre, width = (jnp.broadcast_to(a, shape) for a in (mean, variance, centre, width))
+    return mean, jnp.maximum(variance, 1e-18 * (1 + mean**2)), centre, width
 
 
 def log_expect(log_g: Callable[[Array], Array], mean: Rows, variance: Rows, centre: Rows, width: Rows) -> Rows:
@@ -87,8 +100,6 @@ def log_expect(log_g: Callable[[Array], Array], mean: Rows, variance: Rows, cent
     Gauss–Legendre on panels whose ends crowd where the density is, where g changes (`centre`, over a distance `width`)
     and where their product has its top. All in logarithms, so that no tail is cut off. Not for derivatives.
     """
-    shape = jnp.broadcast_shapes(jnp.shape(mean), jnp.shape(centre))
-    mean, variance, centre, width = (jnp.broadcast_to(a, shape) for a in (mean, variance, centre, width))
-    variance = jnp.maximum(variance, 1e-18 * (1 + mean**2))
-    nodes, log_weight = _panels(mean, variance, (centre, width), _mode(log_g, mean, variance, centre))
+    mean, variance, centre, width = _alike(mean, variance, centre, width)
+    nodes, log_weight = _panels(mean, variance, [(centre, width), _mode(log_g, mean, variance, centre)])
     return logsumexp(log_weight + log_g(nodes), axis=0)

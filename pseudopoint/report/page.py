@@ -33,9 +33,10 @@ class Report:
 
     `summary` holds (label, value) pairs. `history` holds (step, bound, seconds since the start). `y`, `mean`, `std`,
     `lower` and `upper` [N] are the N test rows in the units of the target: truth, prediction, its standard deviation
-    and the interval that should hold the share `level` of the truths. `relevance` holds (feature, 1 / lengthscale) for
-    inputs of unit scale. `bound` and `upper_bound` enclose the log evidence of `rows` training rows, in nats; `advice`
-    says in a sentence whether more inducing points would help.
+    and the interval that should hold the share `level` of the truths. Unless predictions are `gaussian`, figures that
+    compare residuals and intervals with those of the normal distribution are left out. `relevance` holds (feature,
+    1 / lengthscale) for inputs of unit scale. `bound` and `upper_bound` enclose the log evidence of `rows` training
+    rows, in nats; `advice` says in a sentence whether more inducing points would help.
 
     In a classification `classes` names the C classes, `y` holds the codes 0, …, C − 1 of the true ones and
     `probabilities` [N, C] those predicted; `mean`, `std`, `lower` and `upper` are not used.
@@ -51,6 +52,7 @@ class Report:
     lower: Rows | None = None
     upper: Rows | None = None
     level: float = 0.9
+    gaussian: bool = True
     classes: Sequence[str] = ()
     probabilities: Real[np.ndarray, "N C"] | None = None
     relevance: Sequence[tuple[str, float]] = ()
@@ -92,11 +94,9 @@ def _predictions(report: Report) -> str:
     if len(rows) == 0:
         return ""
     y, mean, std, lower, upper = rows.T
-    figures = [
-        actual_figure(y, mean, lower, upper, report.level),
-        residual_figure((y - mean) / std),
-        calibration_figure(y, mean, std),
-    ]
+    figures = [actual_figure(y, mean, lower, upper, report.level)]
+    if report.gaussian:
+        figures += [residual_figure((y - mean) / std), calibration_figure(y, mean, std)]
     return section(_predictions_title(len(y)), grid(figures))
 
 

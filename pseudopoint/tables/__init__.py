@@ -17,6 +17,7 @@ from pseudopoint.tables.reading import read_table as read_table
 from pseudopoint.tables.target import class_target as class_target
 from pseudopoint.tables.target import drop_missing_target as drop_missing_target
 from pseudopoint.tables.target import looks_like_classes as looks_like_classes
+from pseudopoint.tables.target import number_target as number_target
 from pseudopoint.tables.writing import ChunkWriter as ChunkWriter
 from pseudopoint.tables.writing import whole_file as whole_file
 from pseudopoint.tables.writing import write_chunks as write_chunks

@@ -1,0 +1,6 @@
+"""Scikit-learn estimators: checking, scaling and glue. The mathematics is in the core."""
+
+from .classifier import GPClassifier
+from .regressor import GPRegressor
+
+__all__ = ["GPClassifier", "GPRegressor"]

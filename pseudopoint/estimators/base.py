@@ -1,0 +1,247 @@
+"""What all estimators share: checks of settings and data, scaling of inputs, blocks of rows, files."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from numbers import Integral, Real
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from sklearn.base import BaseEstimator
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+from threadpoolctl import threadpool_limits
+
+from ..data import Standardiser, dataset, merge_duplicates
+from ..history import Progress, Record
+from ..initial import named_kernel, robust, ulapane
+from ..kernels import AbstractKernel
+from ..likelihoods import AbstractLikelihood
+from ..linalg import factorise
+from ..persistence import load as load_tree
+from ..persistence import save as save_tree
+from ..recipes import METHODS, Fitted, Settings, fit_model
+
+__all__ = ["AbstractEstimator", "computing", "joint", "refuse_non_finite"]
+
+BLOCK = 2**22  # numbers held at once while predicting
+NODES = 512  # at most so many quadrature nodes a row
+MERGED_ROWS = 500_000
+_CHOICES = {
+    "method": METHODS,
+    "bound": ("tight", "vfe"),
+    "initial": ("warm", "robust", "ulapane"),
+    "dtype": ("float64", "float32"),
+}
+
+
+@contextmanager
+def computing(dtype: str) -> Iterator[None]:
+    """JAX in the given precision, within this scope and thread only."""
+    with jax.enable_x64(dtype == "float64"):
+        yield
+
+
+class AbstractEstimator(BaseEstimator):
+    """Glue between tables of numbers and the core. Final classes say what the target is."""
+
+    # Settings that every final class has, and what `fit` learns.
+    kernel: Any
+    method: Any
+    num_inducing: Any
+    inducing: Any
+    learn_inducing: Any
+    initial: Any
+    max_iter: Any
+    batch_size: Any
+    learning_rate: Any
+    scale_inputs: Any
+    dtype: Any
+    random_state: Any
+    standardiser_: Standardiser
+    likelihood_: Any
+    predictor_: Any
+    inducing_points_: Any
+
+    def _check_settings(self):
+        for name, allowed in _CHOICES.items():
+            if hasattr(self, name) and getattr(self, name) not in allowed:
+                raise ValueError(f"{name}={getattr(self, name)!r} is unknown: use one of {', '.join(allowed)}")
+        for name in ("num_inducing", "max_iter", "batch_size"):
+            value = getattr(self, name)
+            if not (value is None and name != "batch_size" or isinstance(value, Integral) and int(value) > 0):
+                raise ValueError(f"{name}={value!r} must be a positive whole number")
+        for name in ("learning_rate", "noise_variance"):
+            value = getattr(self, name, 1.0)
+            if not (isinstance(value, Real) and 0 < float(value) < np.inf):
+                raise ValueError(f"{name}={value!r} must be a positive number")
+
+    def _check_rows(self, X, y, sample_weight, **checks):
+        """X as float64 and y as it is, finite, and weights."""
+        checks = {"dtype": np.float64, "ensure_all_finite": False, "ensure_min_samples": 2} | checks
+        X, y = validate_data(self, X, y, **checks)
+        refuse_non_finite(X, getattr(self, "feature_names_in_", None))
+        weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
+        if not weight.sum() > 0:
+            raise ValueError("sample_weight is zero for every row: give at least one row a positive weight")
+        return np.asarray(X, np.float64), np.asarray(y), weight
+
+    def _learn(
+        self,
+        rows: tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray],
+        scale_target: bool,
+        likelihood: Callable[[np.ndarray, np.ndarray], AbstractLikelihood],
+        progress: Progress | None,
+    ):
+        """Fit to (X, y, weight, noise); `likelihood` is made from the scaled y and the weights."""
+        if len(rows[1]) <= MERGED_ROWS:  # beyond, sorting the rows costs more than their repetitions
+            rows = merge_duplicates(*rows)
+        scaling = Standardiser.learn(*rows[:3], self.scale_inputs, scale_target)
+        with computing(self.dtype), threadpool_limits(1, user_api="blas"):
+            X, y, weight, noise = rows
+            X, y, noise = scaling.inputs(X), scaling.target(y), noise / scaling.target_scale**2
+            data = dataset(X, y, weight, noise, dtype=self.dtype)
+            settings = self._settings(scaling, len(rows[0][0]))
+            fitted = fit_model(self._kernel(X, y, scale_target), likelihood(y, weight), data, settings, progress)
+            self._keep(scaling, fitted)
+        return self
+
+    def _kernel(self, X, y, scaled):
+        if isinstance(self.kernel, AbstractKernel):
+            return self.kernel
+        lengthscale, variance = (ulapane if self.initial == "ulapane" else robust)(X, y)
+        # Without a scaled target, f is a logarithm or the like: of the size of one.
+        return named_kernel(self.kernel, lengthscale, variance if scaled else 1.0, X.shape[1])
+
+    def _settings(self, scaling, D) -> Settings:
+        seed = self.random_state
+        if not isinstance(seed, int | np.integer):
+            seed = check_random_state(seed).randint(2**31 - 1)
+        inducing: Any = self.inducing
+        if not isinstance(inducing, str):
+            inducing = _given_points(inducing, scaling, D)
+        return Settings(
+            method=self.method,
+            num_inducing=self.num_inducing,
+            inducing=inducing,
+            learn_inducing=self.learn_inducing,
+            tight=getattr(self, "bound", "tight") == "tight",
+            warm=self.initial == "warm" and isinstance(self.kernel, str),
+            max_iter=self.max_iter,
+            batch_size=self.batch_size,
+            learning_rate=self.learning_rate,
+            seed=int(seed),
+        )
+
+    def _keep(self, scaling, fitted: Fitted):
+        host = lambda tree: jax.tree.map(np.asarray, tree)
+        self.standardiser_ = scaling
+        self.kernel_, self.likelihood_ = host(fitted.model.kernel), host(fitted.model.likelihood)
+        self.predictor_ = host(fitted.predictor)
+        points = None if fitted.model.posterior is None else np.asarray(fitted.model.posterior.Z, np.float64)
+        self.inducing_points_ = None if points is None else points * scaling.scale + scaling.mean
+        self.method_, self.reason_, self.notes_ = fitted.method, fitted.reason, fitted.notes
+        self.bound_, self.bound_vfe_, self.upper_bound_ = fitted.bound, fitted.vfe, fitted.upper
+        columns = zip(*fitted.history, strict=True) if fitted.history else [()] * len(Record._fields)
+        self.history_ = {name: np.asarray(column, float) for name, column in zip(Record._fields, columns, strict=True)}
+        self.n_iter_ = fitted.history[-1].step if fitted.history else 0
+        self.n_undone_, self.converged_ = fitted.undone, fitted.converged
+
+    def _inputs(self, X):
+        check_is_fitted(self)
+        X = np.asarray(validate_data(self, X, reset=False, dtype=np.float64, ensure_all_finite=False))
+        refuse_non_finite(X, getattr(self, "feature_names_in_", None))
+        return self.standardiser_.inputs(X)
+
+    def _blocks(self, function: Callable[..., Any], X, *columns, **constants) -> np.ndarray:
+        """`function(predictor, likelihood, X, *columns, **constants)`, [..., N], in blocks of rows, so that memory does
+        not grow with N. `function` is jitted; X is scaled already."""
+        width = max(len(self.predictor_.Zv) * self.likelihood_.latents, NODES)
+        size = min(_power_of_two(len(X)), _power_of_two(BLOCK // width))
+        parts = []
+        with computing(self.dtype):
+            for start in range(0, len(X), size):
+                block = [array[start : start + size] for array in (X, *columns)]
+                count = len(block[0])
+                # One shape, one compilation: the last block is filled up with its first row.
+                full = [np.concatenate([a, np.repeat(a[:1], size - count, axis=0)]).astype(self.dtype) for a in block]
+                out = np.asarray(function(self.predictor_, self.likelihood_, *full, **constants), np.float64)
+                parts.append(out[..., :count])
+        return np.concatenate(parts, axis=-1)
+
+    def save(self, path, *, extra=None, classes: Sequence[type] = ()):
+        """Write the fitted model to one file (safetensors with JSON metadata, no pickle), atomically.
+
+        `extra` is a tree (dicts, lists, numbers, strings, arrays) to keep beside it. Kernel classes of your own are
+        named in `classes`, here and in `load`. A `random_state` that is a generator is not kept. Raises ModelFileError.
+        """
+        check_is_fitted(self)
+        parameters = self.get_params()
+        if not isinstance(self.random_state, int | np.integer):
+            parameters["random_state"] = None
+        state = {name: value for name, value in vars(self).items() if name.endswith("_")}
+        for name in TEXT & state.keys():  # an array of objects or of text: a list in the file
+            state[name] = np.asarray(state[name]).tolist()
+        tree = {"parameters": parameters, "state": state, "extra": extra}
+        save_tree(path, tree, kind=type(self).__name__, classes=classes)
+
+    @classmethod
+    def load(cls, path, classes: Sequence[type] = ()):
+        """The model saved at `path`; it predicts bit for bit what the saved one did.
+
+        Raises ModelFileError on a missing, damaged, truncated, foreign or newer file.
+        """
+        return cls.load_with_extra(path, classes)[0]
+
+    @classmethod
+    def load_with_extra(cls, path, classes: Sequence[type] = ()):
+        """The model saved at `path`, and the `extra` that was saved beside it."""
+        tree = load_tree(path, kind=cls.__name__, classes=classes)
+        model = cls(**tree["parameters"])
+        for name, value in tree["state"].items():
+            setattr(model, name, TEXT_TYPES.get(name, lambda value: value)(value))
+        return model, tree["extra"]
+
+
+TEXT_TYPES: dict[str, Callable] = {"feature_names_in_": lambda names: np.asarray(names, object), "classes_": np.asarray}
+TEXT = TEXT_TYPES.keys()
+
+
+@jax.jit
+def joint(predictor, X):
+    """Means [N] or [C, N] and roots of the joint covariances of f at the rows of X."""
+    jitter = 1e-10 if X.dtype == jnp.float64 else 1e-6
+    root = jnp.vectorize(lambda K: factorise(K, jitter).L, signature="(n,n)->(n,n)")
+    return predictor(X)[0], root(predictor.covariance(X))
+
+
+def _power_of_two(n: int) -> int:
+    return 1 << max(0, int(n) - 1).bit_length()
+
+
+def _given_points(points: Any, scaling: Standardiser, D: int) -> np.ndarray:
+    """Inducing points given as an array, scaled."""
+    points = np.asarray(points, np.float64)
+    if points.ndim != 2 or len(points) == 0:
+        raise ValueError(f"inducing has shape {points.shape}: give an array [M, {D}] of at least one point")
+    if points.shape[1] != D:
+        raise ValueError(f"inducing has {points.shape[1]} columns, but X has {D}: give an array [M, {D}]")
+    if not np.isfinite(points).all():
+        raise ValueError("inducing contains NaN or infinity: give finite points")
+    return scaling.inputs(points)
+
+
+def refuse_non_finite(X, names, target=None):
+    """NaN and infinity, by the name of the column."""
+    columns = [("target", target)] if target is not None else []
+    if not np.isfinite(X).all():
+        columns += [(f"column {names[j] if names is not None else j!r}", X[:, j]) for j in range(X.shape[1])]
+    for name, values in columns:
+        bad = ~np.isfinite(values)
+        if bad.any():
+            what = "NaN" if np.isnan(values).any() else "infinity (inf)"
+            raise ValueError(
+                f"{name} contains {what} in {bad.sum()} of {len(values)} rows, first in row {int(np.argmax(bad))}: "
+                "drop those rows or impute the values"
+            )

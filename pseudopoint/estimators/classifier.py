@@ -1,0 +1,133 @@
+"""Classification: two classes or more."""
+
+from typing import Any
+
+import jax
+import numpy as np
+from sklearn.base import ClassifierMixin
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted
+
+from ..history import Progress
+from .base import AbstractEstimator
+from .targets import class_likelihood
+
+__all__ = ["GPClassifier"]
+
+
+class GPClassifier(ClassifierMixin, AbstractEstimator):
+    """Gaussian process classification for tables of any size, with calibrated probabilities.
+
+    Two classes: P(y = 1 | f) = σ(f), f ~ GP(0, k). C classes: C functions that share kernel and inducing points, and
+    P(y = c | f) ∝ exp f_c. Probabilities integrate f. Inputs are scaled to mean 0 and standard deviation 1.
+
+    Parameters
+    ----------
+    kernel, num_inducing, inducing, learn_inducing, initial, scale_inputs, dtype, random_state : as for `GPRegressor`.
+    likelihood : str or likelihood object, default "auto"
+        "logit" or "probit" for two classes; "softmax", or "robustmax" for labels that may be wrong. "auto": logit for
+        two classes, else softmax.
+    method : {"auto", "laplace", "collapsed", "svgp"}, default "auto"
+        "laplace": the full GP at the mode, O(N³), two classes (Rasmussen and Williams, 3.4). "collapsed": M inducing
+        points, full passes, the best posterior at every step of the hyperparameters. "svgp": minibatches with natural
+        gradients.
+    max_iter : int, optional
+        L-BFGS-B iterations (default 200), or minibatch steps for "svgp" (default 1500).
+    batch_size, learning_rate : int, float
+        For "svgp".
+
+    Attributes
+    ----------
+    classes_ : the labels, in the order of the columns of `predict_proba`. Others as for `GPRegressor`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from pseudopoint import GPClassifier
+    >>> X = np.linspace(0, 6, 60)[:, None]
+    >>> y = np.where(np.sin(X[:, 0]) > 0, "up", "down")
+    >>> model = GPClassifier().fit(X, y)
+    >>> model.predict([[1.5], [4.5]]).tolist()
+    ['up', 'down']
+    """
+
+    def __init__(
+        self,
+        kernel: Any = "matern52",
+        *,
+        likelihood: Any = "auto",
+        method: Any = "auto",
+        num_inducing: Any = None,
+        inducing: Any = "auto",
+        learn_inducing: Any = True,
+        initial: Any = "warm",
+        max_iter: Any = None,
+        batch_size: Any = 512,
+        learning_rate: Any = 0.02,
+        scale_inputs: Any = True,
+        dtype: Any = "float64",
+        random_state: Any = 0,
+    ):
+        self.kernel = kernel
+        self.likelihood = likelihood
+        self.method = method
+        self.num_inducing = num_inducing
+        self.inducing = inducing
+        self.learn_inducing = learn_inducing
+        self.initial = initial
+        self.max_iter = max_iter
+        self.batch_size = batch_size
+        self.learning_rate = learning_rate
+        self.scale_inputs = scale_inputs
+        self.dtype = dtype
+        self.random_state = random_state
+
+    def fit(self, X, y, sample_weight=None, *, progress: Progress | None = None):
+        """Fit to X [N, D] and labels y [N], of any type that sorts.
+
+        `sample_weight` [N]: weight 2 means that the row was seen twice. `progress` is called with a `Record` after
+        every iteration (or segment of minibatch steps). Raises ValueError where the data or a setting is unfit.
+        """
+        self._check_settings()
+        X, y, weight = self._check_rows(X, y, sample_weight)
+        check_classification_targets(y)
+        seen = weight > 0
+        self.classes_ = np.unique(y[seen])
+        if len(self.classes_) < 2:
+            raise ValueError(
+                f"the target holds one class only ({self.classes_[0]!r}): a classifier needs rows of at least two"
+            )
+        X, weight = X[seen], weight[seen]
+        codes = np.searchsorted(self.classes_, y[seen]).astype(np.float64)
+        likelihood = class_likelihood(self.likelihood, len(self.classes_))
+        rows = X, codes, weight, np.zeros(len(codes))
+        return self._learn(rows, False, lambda y, weight: likelihood, progress)
+
+    def predict_log_proba(self, X):
+        """log P(y = c | x), [N, C], columns in the order of `classes_`; no probability is clipped."""
+        check_is_fitted(self)
+        return self._blocks(_log_probabilities, self._inputs(X)).T
+
+    def predict_proba(self, X):
+        """P(y = c | x), [N, C], columns in the order of `classes_`."""
+        p = np.exp(self.predict_log_proba(X))
+        return p / p.sum(axis=1, keepdims=True)
+
+    def predict(self, X):
+        """The most probable label of every row, [N]."""
+        best = np.argmax(self.predict_log_proba(X), axis=1)
+        return self.classes_[best]
+
+    def log_density(self, X, y):
+        """log P(yᵢ | xᵢ) for every row, [N]; −∞ for a label that was not learned."""
+        log_p = self.predict_log_proba(X)
+        y = np.asarray(y)
+        if y.shape != (len(log_p),):
+            raise ValueError(f"y has shape {y.shape}, but X has {len(log_p)} rows")
+        codes = np.searchsorted(self.classes_, y).clip(0, len(self.classes_) - 1)
+        return np.where(self.classes_[codes] == y, log_p[np.arange(len(y)), codes], -np.inf)
+
+
+@jax.jit
+def _log_probabilities(predictor, likelihood, X):
+    return likelihood.log_probabilities(*predictor(X))

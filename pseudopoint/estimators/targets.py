@@ -1,0 +1,151 @@
+"""What kinds of targets there are: which likelihood suits them, where its numbers start, and what is refused."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.stats import norm
+
+from ..likelihoods import (
+    AbstractClasses,
+    AbstractLikelihood,
+    Bernoulli,
+    Beta,
+    Exponential,
+    Gamma,
+    Gaussian,
+    Heteroscedastic,
+    Laplace,
+    NegativeBinomial,
+    Ordinal,
+    Poisson,
+    RobustMax,
+    Softmax,
+    StudentT,
+)
+
+__all__ = ["CLASSIFICATION", "REGRESSION", "Target", "check_target", "class_likelihood", "regression_likelihood"]
+
+MAX_LEVELS = 100
+
+Make = Callable[[np.ndarray, np.ndarray], AbstractLikelihood]
+
+
+class Target(NamedTuple):
+    """A likelihood to be: `make(y, weight)` starts its numbers from the (scaled) target."""
+
+    name: str
+    make: Make
+    support: str
+    known_noise: bool = False
+    levels: Callable[[np.ndarray], np.ndarray | None] = lambda y: None
+
+
+def _mean(y, weight):
+    return float(np.average(y, weights=weight)) or 1.0
+
+
+def _ordinal(y, weight):
+    """Edges at the normal quantiles of the shares of the levels."""
+    share = np.bincount(y.astype(int), weights=weight) / weight.sum()
+    below = np.cumsum(share)[:-1].clip(1e-6, 1 - 1e-6)
+    edges = norm.ppf(below)
+    return Ordinal(edges + 1e-3 * np.arange(len(edges)), learn_edges=True, learn_scale=False)
+
+
+def _levels(y):
+    levels = np.unique(y)
+    if len(levels) > MAX_LEVELS:
+        raise ValueError(
+            f"an ordinal target has a few levels, and this one has {len(levels)} different values: "
+            "use another likelihood, or round the target"
+        )
+    return levels
+
+
+def _named(noise: float) -> dict[str, Target]:
+    return {
+        "gaussian": Target("gaussian", lambda y, w: Gaussian(noise), "real", known_noise=True),
+        "heteroscedastic": Target("heteroscedastic", lambda y, w: Heteroscedastic(noise**0.5), "real"),
+        "student_t": Target("student_t", lambda y, w: StudentT(noise**0.5), "real"),
+        "laplace": Target("laplace", lambda y, w: Laplace((noise / 2) ** 0.5), "real"),
+        "poisson": Target("poisson", lambda y, w: Poisson(_mean(y, w)), "counts"),
+        "negative_binomial": Target("negative_binomial", lambda y, w: NegativeBinomial(_mean(y, w)), "counts"),
+        "gamma": Target("gamma", lambda y, w: Gamma(_mean(y, w)), "positive"),
+        "exponential": Target("exponential", lambda y, w: Exponential(_mean(y, w)), "positive"),
+        "beta": Target("beta", lambda y, w: Beta(), "unit"),
+        "ordinal": Target("ordinal", _ordinal, "classes", levels=_levels),
+    }
+
+
+REGRESSION = tuple(_named(1.0))
+CLASSIFICATION = ("auto", "logit", "probit", "softmax", "robustmax")
+
+
+def regression_likelihood(likelihood: Any, noise: float) -> Target:
+    """The target of a likelihood given by name or as an object. Raises ValueError on any other."""
+    if isinstance(likelihood, AbstractLikelihood):
+        name, support = type(likelihood).__name__, likelihood.support
+        if isinstance(likelihood, AbstractClasses) and not isinstance(likelihood, Ordinal):
+            raise ValueError(f"likelihood={name} is for classes: use GPClassifier")
+        classes = likelihood.classes if isinstance(likelihood, Ordinal) else 0
+        levels = (lambda y: np.arange(float(classes))) if classes else (lambda y: None)
+        return Target(name, lambda y, w: likelihood, support, isinstance(likelihood, Gaussian), levels)
+    if not isinstance(likelihood, str) or likelihood not in REGRESSION:
+        raise ValueError(f"likelihood={likelihood!r} is unknown: use one of {', '.join(REGRESSION)}, or an object")
+    return _named(noise)[likelihood]
+
+
+def class_likelihood(likelihood: Any, classes: int) -> AbstractLikelihood:
+    """The likelihood of so many classes, given by name or as an object. Raises ValueError on any other."""
+    if isinstance(likelihood, AbstractLikelihood):
+        if not isinstance(likelihood, AbstractClasses):
+            raise ValueError(f"likelihood={type(likelihood).__name__} is not for classes: use GPRegressor")
+        if likelihood.classes != classes:
+            raise ValueError(f"the likelihood is for {likelihood.classes} classes, but the target has {classes}")
+        return likelihood
+    if not isinstance(likelihood, str) or likelihood not in CLASSIFICATION:
+        raise ValueError(f"likelihood={likelihood!r} is unknown: use one of {', '.join(CLASSIFICATION)}, or an object")
+    if likelihood in ("logit", "probit"):
+        if classes > 2:
+            raise ValueError(f"likelihood={likelihood!r} is for two classes, but the target has {classes}: use 'auto'")
+        return Bernoulli(likelihood)
+    if likelihood == "auto":
+        return Bernoulli() if classes == 2 else Softmax(classes)
+    return Softmax(classes) if likelihood == "softmax" else RobustMax(classes)
+
+
+_REFUSED: dict[str, tuple[Callable[[np.ndarray], np.ndarray], str, str]] = {
+    "counts": (
+        lambda y: (y < 0) | (y != np.floor(y)),
+        "counts 0, 1, 2, …",
+        "use 'gamma' for positive amounts or 'gaussian' for real numbers",
+    ),
+    "positive": (lambda y: y <= 0, "numbers above 0", "drop those rows, add a small amount, or use 'gaussian'"),
+    "unit": (
+        lambda y: (y <= 0) | (y >= 1),
+        "proportions between 0 and 1, both excluded",
+        "scale the target, or move its ends inward by a small amount",
+    ),
+}
+
+
+def check_target(target: Target, y: np.ndarray, rows: np.ndarray | None = None) -> None:
+    """Raises ValueError, with the row (its number, if `rows` numbers them), where y is not what the likelihood
+    describes."""
+    rows = np.arange(len(y)) if rows is None else rows
+    if target.support in _REFUSED:
+        wrong, asked, remedy = _REFUSED[target.support]
+        bad = wrong(y)
+        if bad.any():
+            row = int(np.argmax(bad))
+            raise ValueError(
+                f"the target holds {y[row]:g} in row {rows[row]} ({bad.sum()} such rows), but the likelihood "
+                f"{target.name} is for {asked}: {remedy}"
+            )
+    elif target.support == "classes" and target.name == "Ordinal":
+        classes = len(target.levels(y))  # pyright: ignore[reportArgumentType]
+        bad = (y != np.floor(y)) | (y < 0) | (y >= classes)
+        if bad.any():
+            row = int(np.argmax(bad))
+            raise ValueError(f"the target holds {y[row]:g} in row {rows[row]}, which is no level 0, …, {classes - 1}")

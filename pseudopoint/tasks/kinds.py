@@ -1,0 +1,204 @@
+"""What differs between regression and classification once a model is fitted: predictions, measures, pictures."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from pseudopoint import metrics
+from pseudopoint.estimators import GPClassifier, GPRegressor
+from pseudopoint.estimators.targets import check_target, regression_likelihood
+from pseudopoint.likelihoods import Gaussian
+from pseudopoint.tables import Oddity, TableEncoder
+from pseudopoint.tables import describe as in_words
+
+__all__ = ["AbstractKind", "Classification", "Regression", "Result", "Scored"]
+
+Result = dict[str, Any]
+Columns = dict[str, np.ndarray]
+
+
+class Scored(NamedTuple):
+    """Truths and predictions of the rows that could be scored, one array each, and notes on the others."""
+
+    columns: Columns
+    rows: int
+    notes: list[str]
+
+
+class AbstractKind(ABC):
+    """A fitted estimator with the encoder of its table."""
+
+    task: ClassVar[str]
+    model: Any
+    encoder: TableEncoder
+
+    def __init__(self, model: Any, encoder: TableEncoder):
+        self.model, self.encoder = model, encoder
+
+    @abstractmethod
+    def predictions(self, X: np.ndarray, interval: float) -> pd.DataFrame:
+        """One row of predictions for every row of X, in named columns."""
+
+    @abstractmethod
+    def learned(self, y: np.ndarray, rows: np.ndarray) -> np.ndarray:
+        """Which of the targets y, none missing, the model can score. ValueError, by `rows`, if y makes no sense."""
+
+    @abstractmethod
+    def columns(self, X: np.ndarray, y: np.ndarray, interval: float) -> Columns:
+        """Arrays, one entry a row, from which `measures` and `pictures` are made."""
+
+    @abstractmethod
+    def measures(self, scored: Scored, interval: float) -> Result:
+        """How good predictions are."""
+
+    @abstractmethod
+    def pictures(self, scored: Scored) -> dict[str, Any]:
+        """The fields of a `Report` that show predictions."""
+
+    @abstractmethod
+    def about(self) -> Result:
+        """What only such a model has."""
+
+    def score(self, frames: Iterable[pd.DataFrame], interval: float) -> Scored:
+        """All rows of the tables that have a target which the model knows."""
+        parts: list[Columns] = []
+        oddities: list[Oddity] = []
+        strangers: list[Any] = []
+        missing = 0
+        for frame in frames:
+            y = self.encoder.target(frame)
+            there = ~np.asarray(pd.isna(y))
+            missing += int((~there).sum())
+            frame, y = frame.loc[there], y[there]
+            known = self.learned(y, np.asarray(frame.index) + 1)
+            strangers += y[~known].tolist()
+            if known.any():
+                X, odd = self.encoder.encode(frame.loc[known])
+                parts.append(self.columns(X, y[known], interval))
+                oddities += odd
+        columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]} if parts else {}
+        notes = in_words(oddities)
+        notes += [f"{missing} rows without a target were not scored"] if missing else []
+        notes += [_unlearned(strangers)] if strangers else []
+        return Scored(columns, len(columns.get("y", ())), notes)
+
+
+class Regression(AbstractKind):
+    """Numbers."""
+
+    task = "regression"
+    model: GPRegressor
+
+    def predictions(self, X: np.ndarray, interval: float) -> pd.DataFrame:
+        """TARGET_mean, TARGET_std, TARGET_lower_90 and TARGET_upper_90 (for an interval of 0.9)."""
+        mean, std = self.model.predict(X, return_std=True)
+        lower, upper = self.model.predict_interval(X, interval).T
+        target, label = self.encoder.target_name, f"{100 * interval:g}"
+        columns = {"mean": mean, "std": std, f"lower_{label}": lower, f"upper_{label}": upper}
+        return pd.DataFrame({f"{target}_{name}": column for name, column in columns.items()})
+
+    def learned(self, y: np.ndarray, rows: np.ndarray) -> np.ndarray:
+        """All numbers that the likelihood can describe; of an ordinal target, those of the training rows."""
+        if self.model.levels_ is not None:
+            return np.isin(y, self.model.levels_)
+        check_target(regression_likelihood(self.model.likelihood, 1.0), y, rows)
+        return np.ones(len(y), bool)
+
+    def columns(self, X: np.ndarray, y: np.ndarray, interval: float) -> Columns:
+        """Truth, mean, standard deviation, ends of the interval and log density."""
+        mean, std = self.model.predict(X, return_std=True)
+        lower, upper = self.model.predict_interval(X, interval).T
+        density = self.model.log_density(X, y)
+        return {"y": y, "mean": mean, "std": std, "lower": lower, "upper": upper, "density": density}
+
+    def measures(self, scored: Scored, interval: float) -> Result:
+        """Errors and log density in units of the target; where it was scaled, also per standard deviation of it."""
+        y, mean, _, lower, upper, density = scored.columns.values()
+        log_density, scaled = float(np.mean(density)), self.model.likelihood_.support == "real"
+        gained = float(np.log(self.model.standardiser_.target_scale))
+        return {
+            "rows": scored.rows,
+            "rmse": metrics.rmse(y, mean),
+            "mae": metrics.mae(y, mean),
+            "r2": metrics.r2(y, mean),
+            "log_density": log_density,
+            "log_density_standardised": log_density + gained if scaled else None,
+            "interval": interval,
+            "coverage": metrics.coverage(y, lower, upper),
+        }
+
+    def pictures(self, scored: Scored) -> dict[str, Any]:
+        """Predictions against truths; whether residuals are normal is asked of a Gaussian likelihood only."""
+        names = ("y", "mean", "std", "lower", "upper")
+        return {name: scored.columns[name] for name in names} | {"gaussian": self._gaussian()}
+
+    def about(self) -> Result:
+        """The unit of the scaled target; the standard deviation of the noise, if there is one number that is this."""
+        scale, likelihood = float(self.model.standardiser_.target_scale), self.model.likelihood_
+        noise = scale * float(np.sqrt(likelihood.variance)) if self._gaussian() else None
+        return {"target_scale": scale, "noise_std": noise}
+
+    def _gaussian(self) -> bool:
+        return isinstance(self.model.likelihood_, Gaussian)
+
+
+class Classification(AbstractKind):
+    """Labels of classes."""
+
+    task = "classification"
+    model: GPClassifier
+
+    def predictions(self, X: np.ndarray, interval: float) -> pd.DataFrame:
+        """TARGET_predicted, and TARGET_p_LABEL for every class; no label makes two names alike."""
+        P = self.model.predict_proba(X)
+        target = self.encoder.target_name
+        columns = {f"{target}_predicted": self.model.classes_[P.argmax(axis=1)]}
+        return pd.DataFrame(columns | {f"{target}_p_{c}": p for c, p in zip(self.model.classes_, P.T, strict=True)})
+
+    def learned(self, y: np.ndarray, rows: np.ndarray) -> np.ndarray:
+        """Labels of the training rows."""
+        return np.isin(y.astype(str), self.model.classes_.astype(str))
+
+    def columns(self, X: np.ndarray, y: np.ndarray, interval: float) -> Columns:
+        """Codes of the true classes, and log probabilities of all classes."""
+        codes = np.searchsorted(self.model.classes_.astype(str), y.astype(str))
+        return {"y": codes, "log_p": self.model.predict_log_proba(X)}
+
+    def measures(self, scored: Scored, interval: float) -> Result:
+        """Accuracy, also that of always saying the most frequent class of these rows; density; calibration."""
+        y, P = scored.columns["y"], self._probabilities(scored)
+        count = np.bincount(y, minlength=P.shape[1])
+        return {
+            "rows": scored.rows,
+            "accuracy": metrics.accuracy(y, P),
+            "majority_class": str(self.model.classes_[count.argmax()]),
+            "majority_accuracy": float(count.max() / count.sum()),
+            "log_density": float(np.mean(scored.columns["log_p"][np.arange(len(y)), y])),
+            "brier": metrics.brier(y, P),
+            "calibration_error": metrics.calibration_error(y, P),
+        }
+
+    def pictures(self, scored: Scored) -> dict[str, Any]:
+        """Reliability and confusion."""
+        return {"y": scored.columns["y"], "probabilities": self._probabilities(scored), "classes": self._classes()}
+
+    def about(self) -> Result:
+        """The classes, in the order of the columns of probabilities."""
+        return {"noise_std": None, "classes": self._classes()}
+
+    def _classes(self) -> list[str]:
+        return [str(label) for label in self.model.classes_]
+
+    def _probabilities(self, scored: Scored) -> np.ndarray:
+        P = np.exp(scored.columns["log_p"])
+        return P / P.sum(axis=1, keepdims=True)
+
+
+def _unlearned(values: list[Any]) -> str:
+    distinct = list(dict.fromkeys(f"{value:g}" if isinstance(value, float) else value for value in values))
+    shown = ", ".join([repr(value) for value in distinct[:5]] + ["…"] * (len(distinct) > 5))
+    rows = "1 row" if len(values) == 1 else f"{len(values):,} rows"
+    return f"{rows} whose target training never had ({shown}) could not be scored"
