@@ -2,7 +2,7 @@
 
     python benchmarks/classification.py --data FOLDER [--tables pima,banknote] [--set '{"num_inducing": 200}']
     python benchmarks/classification.py --data FOLDER --out rows.jsonl \
-        --peers gpflow=/tmp/peers/gpflow/bin/python,sklearn=.venv/bin/python
+        --peers gpflow=GPFLOW_ENV/bin/python,sklearn=.venv/bin/python
 
 One split each: numpy.random.default_rng(0).permutation(N), first 90 % train. GPClassifier gets the raw columns, with
 categories one-hot (adult). `seconds` is its fit, compilation included; --again fits once more in the same process, so
