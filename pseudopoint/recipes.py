@@ -194,7 +194,7 @@ def _fit_profile(model, data, settings, progress) -> Fitted:
 def _fit_minibatches(model, data, settings, progress) -> Fitted:
     """Natural gradients and Adam on minibatches; at the end q settles with all else held fixed."""
     model, notes = _start_general(model, data, settings)
-    learned, result = _minibatches(model, data, settings, 1500, progress)
+    learned, result = _minibatches(model, data, settings, progress)
     features = len(data) * len(learned.posterior.Z) * learned.likelihood.latents
     if features <= AT_ONCE:
         learned = _converge(learned, data)
@@ -215,13 +215,13 @@ def _fit_svgp(model, data, settings, progress) -> Fitted:
     """Minibatches; at the end q takes its optimum for all rows, a natural step of size 1."""
     model, notes = _start_sparse(model, data, settings)
     posterior = Whitened(model.posterior.Z, _prior_q(len(model.posterior.Z), 1, data.X.dtype))
-    learned, result = _minibatches(Model(model.kernel, model.likelihood, posterior), data, settings, 2000, progress)
+    learned, result = _minibatches(Model(model.kernel, model.likelihood, posterior), data, settings, progress)
     model = Model(learned.kernel, learned.likelihood, InducingPoints(learned.posterior.Z))
     return _finish(result._replace(model=model), data, settings, notes)
 
 
-def _minibatches(model, data, settings, steps, progress) -> tuple[Model, Maximum]:
-    steps, batch_size = settings.max_iter or steps, min(settings.batch_size, len(data))
+def _minibatches(model, data, settings, progress) -> tuple[Model, Maximum]:
+    steps, batch_size = settings.max_iter or 2000, min(settings.batch_size, len(data))
     stepper = _stepper(len(data), batch_size, steps, settings.learning_rate, settings.learn_inducing, settings.tight)
     state = start(model, stepper, settings.seed)
     state, history = fit(state, stepper, data, steps=steps, batch_size=batch_size, progress=progress)

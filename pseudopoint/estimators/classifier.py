@@ -32,7 +32,7 @@ class GPClassifier(ClassifierMixin, AbstractEstimator):
         points, full passes, the best posterior at every step of the hyperparameters. "svgp": minibatches with natural
         gradients.
     max_iter : int, optional
-        L-BFGS-B iterations (default 200), or minibatch steps for "svgp" (default 1500).
+        L-BFGS-B iterations (default 200), or minibatch steps for "svgp" (default 2000).
     batch_size, learning_rate : int, float
         For "svgp".
 
@@ -63,7 +63,7 @@ class GPClassifier(ClassifierMixin, AbstractEstimator):
         initial: Any = "warm",
         max_iter: Any = None,
         batch_size: Any = 512,
-        learning_rate: Any = 0.02,
+        learning_rate: Any = 0.03,
         scale_inputs: Any = True,
         dtype: Any = "float64",
         random_state: Any = 0,

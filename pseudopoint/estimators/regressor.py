@@ -54,7 +54,7 @@ class GPRegressor(RegressorMixin, AbstractEstimator):
     noise_variance : float, default 0.1
         Start of σ², as a share of the target's variance; for real targets.
     max_iter : int, optional
-        L-BFGS-B iterations (default 200), or minibatch steps for "svgp" (default 2000; 1500 if not Gaussian).
+        L-BFGS-B iterations (default 200), or minibatch steps for "svgp" (default 2000).
     batch_size, learning_rate : int, float
         For "svgp".
     scale_inputs, scale_target : bool, default True
