@@ -89,10 +89,12 @@ class AbstractStepper(eqx.Module):
 
 
 class NaturalState(NamedTuple):
-    """S = P⁻¹ and ½ log |S| of the model's q, the state of the optimiser of the rest, and the guard."""
+    """S = P⁻¹ and ½ log |S| of the model's q, P_ω (where the likelihood asks for it), the state of the optimiser of the
+    rest, and the guard."""
 
     cov: Float[Array, "*C M M"]
     half_logdet: Float[Array, "*C"]
+    majorised: Any
     rest: Any
     guard: Guard
 
@@ -108,7 +110,8 @@ class NaturalGradient(AbstractStepper):
 
     For others P takes the improved Bayesian learning rule, positive definite for every γ (Lin, Schmidt
     and Khan 2020; methods d.2), and the mean a majorise–minimise step, which goes up where P's own may not (d.3):
-        P ← P + γG + ½γ² G P⁻¹ G,  G = −2 ∂E/∂S − P;        m ← m + γ P_ω⁻¹ ∂E/∂m.
+        P ← P + γG + ½γ² G P⁻¹ G,  G = −2 ∂E/∂S − P;        m ← m + γ P_ω⁻¹ ∂E/∂m,
+    with P_ω averaged over steps as P is.
     The mean does so too for likelihoods that ask for it (`majorised`): steps of P's own would overshoot, or several
     latent functions move at once, each blind to the others.
     """
@@ -123,7 +126,8 @@ class NaturalGradient(AbstractStepper):
         q = model.posterior.q
         _, cov, half_logdet = _invert(jnp.asarray(q.precision))
         rest = () if self.rest is None else self.rest.init(self._hyper(model).vector)
-        return NaturalState(cov, half_logdet, rest, _guard(cov.dtype))
+        majorised = jnp.asarray(q.precision) if model.likelihood.majorised else ()
+        return NaturalState(cov, half_logdet, majorised, rest, _guard(cov.dtype))
 
     def _hyper(self, model):
         return free(model, lambda m: m.posterior.q, *self.frozen)
@@ -154,20 +158,23 @@ class NaturalGradient(AbstractStepper):
             G = target - q.precision
             precision = q.precision + gamma * G + 0.5 * gamma**2 * (G @ state.cov @ G)
         L, cov, half_logdet = _invert(precision)
-        preconditioner = cov
+        preconditioner, majorised = cov, state.majorised
         if model.likelihood.majorised:
-            # The energy's derivative in S does not depend on S: any S will do.
-            majorised = lambda cov: majorised_energy(_with_q(model, MeanCovariance(q.mean, cov)), batch, num_data)
-            slope = jax.grad(majorised)(state.cov)
-            _, preconditioner, _ = _invert(-(slope + slope.mT))
+            # The energy's derivative in S does not depend on S: any S will do. Averaged over batches as P is: a batch
+            # of its own would give a curvature that is of low rank, and that goes with the batch's slope.
+            value_at = lambda cov: majorised_energy(_with_q(model, MeanCovariance(q.mean, cov)), batch, num_data)
+            slope = jax.grad(value_at)(state.cov)
+            majorised = (1 - gamma) * majorised - gamma * (slope + slope.mT)
+            _, preconditioner, _ = _invert(majorised)
         mean = q.mean + gamma * (preconditioner @ dm[..., None])[..., 0]
         moved = _with_q(moved, MeanPrecision(mean, precision))
-        new, old = (moved, cov, half_logdet, rest), (model, state.cov, state.half_logdet, state.rest)
+        new = (moved, cov, half_logdet, majorised, rest)
+        old = (model, state.cov, state.half_logdet, state.majorised, state.rest)
         good = jnp.isfinite(value) & jnp.isfinite(L[..., -1, -1]).all() & _finite((moved, rest))
-        (model, cov, half_logdet, rest), guard = guard.keep(good, new, old)
+        (model, cov, half_logdet, majorised, rest), guard = guard.keep(good, new, old)
         entropy = 0.5 * q.mean.size * (1 + jnp.log(2 * jnp.pi)) + jnp.sum(state.half_logdet)
         info = Info(value + entropy, norm, jnp.asarray(gamma), guard.undone)
-        return model, NaturalState(cov, half_logdet, rest, guard), info
+        return model, NaturalState(cov, half_logdet, majorised, rest, guard), info
 
 
 class _Inner(NamedTuple):
