@@ -35,6 +35,7 @@ COLLAPSED_ROWS = 50_000
 FULL_BATCH = 2000  # rows, for likelihoods without a closed form
 AT_ONCE = 2e7  # numbers of the features of all rows that may be held together
 RACE_ROWS, RACE_ITERATIONS = 4000, 20
+SMALL = 500  # rows for which the race goes on to the end
 WARM_ROWS, WARM_ITERATIONS = 500, 50
 
 
@@ -334,7 +335,8 @@ def _start_sparse(model, data, settings):
     name = next(iter(runners))
     if len(runners) > 1:
         few = cast(sample(data, RACE_ROWS, settings.seed), data.X.dtype)
-        race = lambda runner: _maximise(_objective(settings), runner, few, RACE_ITERATIONS, None, *_frozen(settings))
+        length = (settings.max_iter or 200) if len(data) <= SMALL else RACE_ITERATIONS
+        race = lambda runner: _maximise(_objective(settings), runner, few, length, None, *_frozen(settings))
         results = {name: race(runner) for name, runner in runners.items()}
         name = max(results, key=lambda name: results[name].bound)
         runners[name] = results[name].model
