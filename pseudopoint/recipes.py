@@ -335,7 +335,7 @@ def _start_sparse(model, data, settings):
     name = next(iter(runners))
     if len(runners) > 1:
         few = cast(sample(data, RACE_ROWS, settings.seed), data.X.dtype)
-        length = (settings.max_iter or 200) if len(data) <= SMALL else RACE_ITERATIONS
+        length = max(RACE_ITERATIONS, settings.max_iter or 200) if len(data) <= SMALL else RACE_ITERATIONS
         race = lambda runner: _maximise(_objective(settings), runner, few, length, None, *_frozen(settings))
         results = {name: race(runner) for name, runner in runners.items()}
         name = max(results, key=lambda name: results[name].bound)
