@@ -54,16 +54,21 @@ def draw(N: int, batch_size: int, seed: int, step: int, count: int) -> Int[np.nd
 
 
 def chunked(data: Dataset, size: int) -> Dataset:
-    """All rows as a stack of chunks [C, size]; the last chunk is filled up with rows of weight zero."""
+    """All rows as a stack of chunks [C, size]; the last chunk is filled up with the first row at weight zero.
+
+    A row of zeros would do for a Gaussian likelihood only: log 0 of a positive target, times zero, is NaN.
+    """
     N = len(data)
     size = min(size, N)
     count = -(-N // size)
 
-    def fold(x):
-        padding = jnp.zeros((count * size - N,) + x.shape[1:], x.dtype)
-        return jnp.concatenate([jnp.asarray(x), padding]).reshape((count, size) + x.shape[1:])
+    def fold(x, zero=False):
+        x = jnp.asarray(x)
+        first = jnp.zeros_like(x[:1]) if zero else x[:1]
+        padding = jnp.broadcast_to(first, (count * size - N, *x.shape[1:]))
+        return jnp.concatenate([x, padding]).reshape((count, size) + x.shape[1:])
 
-    return Dataset(fold(data.X), fold(data.y), fold(data.weight), fold(data.noise))
+    return Dataset(fold(data.X), fold(data.y), fold(data.weight, zero=True), fold(data.noise))
 
 
 def merge_duplicates(X: np.ndarray, y: np.ndarray, weight: np.ndarray, noise: np.ndarray):

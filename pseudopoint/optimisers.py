@@ -108,12 +108,11 @@ class NaturalGradient(AbstractStepper):
     γ ∈ (0, 1]; for a Gaussian one, a full-batch step of size 1 lands on the optimum. Two Cholesky factors a step, K_uu
     and P.
 
-    For others P takes the improved Bayesian learning rule, positive definite for every γ (Lin, Schmidt
-    and Khan 2020; methods d.2), and the mean a majorise–minimise step, which goes up where P's own may not (d.3):
+    For others P takes the improved Bayesian learning rule, positive definite for every γ (Lin, Schmidt and Khan 2020;
+    methods d.2), and the mean a majorise–minimise step, which goes up where P's own may not (methods d.3):
         P ← P + γG + ½γ² G P⁻¹ G,  G = −2 ∂E/∂S − P;        m ← m + γ P_ω⁻¹ ∂E/∂m,
-    with P_ω averaged over steps as P is.
-    The mean does so too for likelihoods that ask for it (`majorised`): steps of P's own would overshoot, or several
-    latent functions move at once, each blind to the others.
+    with P_ω averaged over steps as P is. The mean does so too for likelihoods that ask for it (`majorised`): steps of
+    P's own would overshoot, or several latent functions move at once, each blind to the others.
     """
 
     gamma: Schedule = eqx.field(static=True)
@@ -126,7 +125,7 @@ class NaturalGradient(AbstractStepper):
         q = model.posterior.q
         _, cov, half_logdet = _invert(jnp.asarray(q.precision))
         rest = () if self.rest is None else self.rest.init(self._hyper(model).vector)
-        majorised = jnp.asarray(q.precision) if model.likelihood.majorised else ()
+        majorised = jnp.asarray(q.precision) if _majorises(model.likelihood) else ()
         return NaturalState(cov, half_logdet, majorised, rest, _guard(cov.dtype))
 
     def _hyper(self, model):
@@ -159,7 +158,7 @@ class NaturalGradient(AbstractStepper):
             precision = q.precision + gamma * G + 0.5 * gamma**2 * (G @ state.cov @ G)
         L, cov, half_logdet = _invert(precision)
         preconditioner, majorised = cov, state.majorised
-        if model.likelihood.majorised:
+        if _majorises(model.likelihood):
             # The energy's derivative in S does not depend on S: any S will do. Averaged over batches as P is: a batch
             # of its own would give a curvature that is of low rank, and that goes with the batch's slope.
             value_at = lambda cov: majorised_energy(_with_q(model, MeanCovariance(q.mean, cov)), batch, num_data)
@@ -245,6 +244,10 @@ class Optax(AbstractStepper):
         (model, rest), guard = state.guard.keep(good, (moved, rest), (model, state.rest))
         info = Info(value, jnp.linalg.norm(gradient), state.guard.scale, guard.undone)
         return model, OptaxState(rest, guard), info
+
+
+def _majorises(likelihood):
+    return likelihood.majorised or not likelihood.concave
 
 
 def _with_q(model, q):

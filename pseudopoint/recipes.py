@@ -40,7 +40,7 @@ WARM_ROWS, WARM_ITERATIONS = 500, 50
 
 
 class Settings(NamedTuple):
-    """What a user may choose; None lets `fit_regression` choose."""
+    """What a user may choose; None lets `fit_model` choose."""
 
     method: str = "auto"
     num_inducing: int | None = None
@@ -203,9 +203,8 @@ def _fit_minibatches(model, data, settings, progress) -> Fitted:
         batch_size = min(settings.batch_size, len(data))
         stepper = _settler(len(data), batch_size, settings.tight)
         steps = -(-len(data) // batch_size)
-        learned = fit(start(learned, stepper, settings.seed), stepper, data, steps=steps, batch_size=batch_size)[
-            0
-        ].model
+        state = start(learned, stepper, settings.seed)
+        learned = fit(state, stepper, data, steps=steps, batch_size=batch_size)[0].model
     return _settle(result, learned, data, notes)
 
 

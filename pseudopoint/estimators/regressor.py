@@ -84,7 +84,7 @@ class GPRegressor(RegressorMixin, AbstractEstimator):
     True
     """
 
-    levels_: Any = None  # model files of before 0.2 have none
+    levels_: Any = None  # model files that are older than ordinal targets have none
 
     # Any: settings are checked by `fit`, as scikit-learn asks.
     def __init__(

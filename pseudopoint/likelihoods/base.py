@@ -9,8 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Float
 
 from ..params import Number
-from .distribution import expect_bounded
-from .quadrature import expect, log_expect
+from .quadrature import expect, expect_bounded, log_expect
 
 __all__ = ["AbstractLikelihood", "Latent", "Moments", "Rows"]
 
@@ -34,7 +33,8 @@ class AbstractLikelihood(eqx.Module):
 
     # Whether log p(y | f) is concave in each latent function: then every natural step γ ∈ (0, 1] is safe (methods d.2).
     concave: ClassVar[bool] = False
-    # Whether a natural step moves the mean with the curvature of `majoriser` in place of that of log p(y | f).
+    # Whether a natural step moves the mean with the curvature of `majoriser` in place of that of log p(y | f), though
+    # it is concave; where it is not, the step always does.
     majorised: ClassVar[bool] = False
     support: ClassVar[str] = "real"  # "real", "positive", "unit", "counts" or "classes"
 

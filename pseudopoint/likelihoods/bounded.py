@@ -144,7 +144,6 @@ class Ordinal(AbstractClasses):
 class Beta(AbstractLikelihood):
     """Proportions: y ~ Beta(s m, s(1 − m)) with m = σ(f) and one learned `scale` s (Salimbeni et al. 2018, 5.4)."""
 
-    majorised: ClassVar[bool] = True
     support: ClassVar[str] = "unit"
     scale: Float[Number, ""] = positive(1e-3, default=10.0)
 

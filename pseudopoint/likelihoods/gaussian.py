@@ -9,8 +9,7 @@ from scipy.special import ndtr
 
 from ..params import Number, positive
 from .base import AbstractLikelihood, Moments, Rows
-from .distribution import expect_bounded
-from .quadrature import log_expect
+from .quadrature import expect_bounded, log_expect
 
 __all__ = ["Gaussian", "Heteroscedastic"]
 

@@ -20,24 +20,14 @@ __all__ = ["RobustMax", "Softmax"]
 Several = Float[Array, "C ..."]
 
 
-def _members(C: int) -> None:
-    if not isinstance(C, int) or C < 2:
-        raise ValueError(f"members={C!r} must be a whole number of at least two classes")
+class AbstractRace(AbstractClasses):
+    """One latent function a class; the largest wins, more or less."""
 
-
-class RobustMax(AbstractClasses):
-    """P(y | f) = 1 − ε if f_y is the largest, else ε/(C − 1): wrong labels cost no more than log ε.
-
-    Hernández-Lobato et al. 2011; ε = 1e-3 as in Salimbeni et al. 2018, 5.5, unless `learn_epsilon`.
-    """
-
-    majorised: ClassVar[bool] = True
-    members: int = eqx.field(static=True)
-    epsilon: Float[Number, ""] = bounded(1e-6, 0.5, "learn_epsilon", default=1e-3)
-    learn_epsilon: bool = eqx.field(static=True, default=False)
+    members: eqx.AbstractVar[int]
 
     def __check_init__(self):
-        _members(self.members)
+        if not isinstance(self.members, int) or self.members < 2:
+            raise ValueError(f"members={self.members!r} must be a whole number of at least two classes")
 
     @property
     def classes(self) -> int:
@@ -48,6 +38,27 @@ class RobustMax(AbstractClasses):
     def latents(self) -> int:
         """One a class."""
         return self.members
+
+    def log_density(self, mean: Several, variance: Several, y: Rows) -> Rows:
+        """log P(y)."""
+        return self._of(self.log_probabilities(mean, variance), y)
+
+    def _own(self, a, y):
+        return jax.nn.one_hot(y.astype(int), self.members, dtype=a.dtype, axis=0)
+
+    def _of(self, a, y):
+        return jnp.sum(self._own(a, y) * a, axis=0)
+
+
+class RobustMax(AbstractRace):
+    """P(y | f) = 1 − ε if f_y is the largest, else ε/(C − 1): wrong labels cost no more than log ε.
+
+    Hernández-Lobato et al. 2011; ε = 1e-3 as in Salimbeni et al. 2018, 5.5, unless `learn_epsilon`.
+    """
+
+    members: int = eqx.field(static=True)
+    epsilon: Float[Number, ""] = bounded(1e-6, 0.5, "learn_epsilon", default=1e-3)
+    learn_epsilon: bool = eqx.field(static=True, default=False)
 
     def log_prob(self, f: Several, y: Rows) -> Rows:
         """log(1 − ε) or log(ε/(C − 1))."""
@@ -61,9 +72,8 @@ class RobustMax(AbstractClasses):
 
         One integral over f_y, by Gauss–Hermite with 20 nodes.
         """
-        own = jax.nn.one_hot(y.astype(int), self.members, dtype=mean.dtype, axis=0)
-        pick = lambda a: jnp.sum(own * a, axis=0)
-        p = expect(lambda f: jnp.exp(_log_largest(f, mean, variance, own)), pick(mean), pick(variance))
+        own = self._own(mean, y)
+        p = expect(lambda f: jnp.exp(_log_largest(f, mean, variance, own)), self._of(mean, y), self._of(variance, y))
         return p * jnp.log1p(-self.epsilon) + (1 - p) * self._log_wrong()
 
     def log_probabilities(self, mean: Several, variance: Several) -> Several:
@@ -75,11 +85,6 @@ class RobustMax(AbstractClasses):
         rows = (mean.reshape(self.members, -1).T, variance.reshape(self.members, -1).T)
         p = lax.map(lambda row: _shares(*row), rows, batch_size=64).T.reshape(mean.shape)
         return jnp.log((1 - self.epsilon) * p + self.epsilon * (1 - p) / (self.members - 1))
-
-    def log_density(self, mean: Several, variance: Several, y: Rows) -> Rows:
-        """log P(y)."""
-        own = jax.nn.one_hot(y.astype(int), self.members, dtype=mean.dtype, axis=0)
-        return jnp.sum(own * self.log_probabilities(mean, variance), axis=0)
 
 
 ENDS = np.array([-8.0, -5.0, -3.2, -2.0, -1.0, 0.0, 1.0, 2.0, 3.2, 5.0, 8.0])
@@ -109,12 +114,12 @@ def _log_largest(f, mean, variance, own):
 EULER = float(np.euler_gamma)
 
 
-class Softmax(AbstractClasses):
+class Softmax(AbstractRace):
     """P(y | f) = e^{f_y}/Σⱼ e^{fⱼ}.
 
-    Expectations are integrals over one variable each, by a race: with Gⱼ standard Gumbel variables, the largest
-    fⱼ + Gⱼ is log Σ e^{fⱼ} + G in law, and it is that of class c with probability e^{f_c}/Σ e^{fⱼ}. Given t,
-    P(fⱼ + Gⱼ ≤ t) = Fⱼ(t) = E exp(−e^{fⱼ − t}), so with independent fⱼ
+    Expectations are integrals over one variable each, by a race (the Gumbel-max trick): with Gⱼ standard Gumbel
+    variables, the largest fⱼ + Gⱼ is log Σ e^{fⱼ} + G in law, and it is that of class c with probability
+    e^{f_c}/Σ e^{fⱼ}. Given t, P(fⱼ + Gⱼ ≤ t) = Fⱼ(t) = E exp(−e^{fⱼ − t}), so with independent fⱼ
         E log Σ e^{fⱼ} = E max − γ_Euler,   P(max ≤ t) = Π Fⱼ(t),        P(y = c) = ∫ F′_c(t) Π_{j≠c} Fⱼ(t) dt.
     """
 
@@ -122,25 +127,9 @@ class Softmax(AbstractClasses):
     majorised: ClassVar[bool] = True
     members: int = eqx.field(static=True)
 
-    def __check_init__(self):
-        _members(self.members)
-
-    @property
-    def classes(self) -> int:
-        """C."""
-        return self.members
-
-    @property
-    def latents(self) -> int:
-        """One a class."""
-        return self.members
-
     def log_prob(self, f: Several, y: Rows) -> Rows:
         """f_y − log Σ e^{fⱼ}."""
         return self._of(f, y) - logsumexp(f, axis=0)
-
-    def _of(self, a, y):
-        return jnp.sum(jax.nn.one_hot(y.astype(int), self.members, dtype=a.dtype, axis=0) * a, axis=0)
 
     def expectation(self, mean: Several, variance: Several, y: Rows) -> Rows:
         """μ_y − E log Σ e^{fⱼ}: 12 Gauss–Hermite nodes for each Fⱼ(t), 56 trapezoids for E max."""
@@ -160,10 +149,6 @@ class Softmax(AbstractClasses):
         sums, _ = lax.scan(add, jnp.full_like(mean, -jnp.inf), shares)
         return sums - logsumexp(sums, axis=0)
 
-    def log_density(self, mean: Several, variance: Several, y: Rows) -> Rows:
-        """log P(y)."""
-        return self._of(self.log_probabilities(mean, variance), y)
-
     def majoriser(self, mean: Several, variance: Several, y: Rows) -> Several:
         """ω_c = E p_c, or 2 E p_c(1 − p_c) in rows where one class has more than half.
 
@@ -172,7 +157,7 @@ class Softmax(AbstractClasses):
         """
         total = lambda mean, variance: jnp.sum(self.expectation(mean, variance, y))
         slope, half_curvature = jax.grad(total, (0, 1))(mean, variance)
-        p = jax.nn.one_hot(y.astype(int), self.members, dtype=mean.dtype, axis=0) - slope
+        p = self._own(mean, y) - slope
         return jnp.maximum(jnp.where(jnp.max(p, axis=0) > 0.5, -4 * half_curvature, p), 0)
 
 

@@ -20,7 +20,6 @@ SCALE_FLOOR = 1e-4
 class StudentT(AbstractLikelihood):
     """y = f + scale · t, t Student's with `degrees` = ν > 2 degrees of freedom (3 in Salimbeni et al. 2018, 5.5)."""
 
-    majorised: ClassVar[bool] = True
     scale: Float[Number, ""] = positive(SCALE_FLOOR, default=0.3)
     degrees: Float[Number, ""] = positive(2.01, default=3.0)
 
