@@ -75,7 +75,7 @@ def main():
         model = cast(Model(Matern52(10.0, 10.0), LIKELIHOODS[arguments.likelihood](), posterior), arguments.dtype)
         data = jax.tree.map(np.asarray, dataset(X, y, dtype=arguments.dtype))
         stepper = NaturalGradient(averaging(len(X), arguments.batch, 5.0, 0.1), two_rates(arguments.learning_rate))
-        state = start(model, stepper)
+        state = start(model, stepper, data)
         path = []
         while time.perf_counter() - clock - tested < arguments.seconds:
             state, history = fit(state, stepper, data, steps=arguments.segment, batch_size=arguments.batch)

@@ -203,7 +203,7 @@ def _fit_minibatches(model, data, settings, progress) -> Fitted:
         batch_size = min(settings.batch_size, len(data))
         stepper = _settler(len(data), batch_size, settings.tight)
         steps = -(-len(data) // batch_size)
-        state = start(learned, stepper, settings.seed)
+        state = start(learned, stepper, data, settings.seed)
         learned = fit(state, stepper, data, steps=steps, batch_size=batch_size)[0].model
     return _settle(result, learned, data, notes)
 
@@ -223,7 +223,7 @@ def _fit_svgp(model, data, settings, progress) -> Fitted:
 def _minibatches(model, data, settings, progress) -> tuple[Model, Maximum]:
     steps, batch_size = settings.max_iter or 2000, min(settings.batch_size, len(data))
     stepper = _stepper(len(data), batch_size, steps, settings.learning_rate, settings.learn_inducing, settings.tight)
-    state = start(model, stepper, settings.seed)
+    state = start(model, stepper, data, settings.seed)
     state, history = fit(state, stepper, data, steps=steps, batch_size=batch_size, progress=progress)
     return state.model, Maximum(state.model, None, np.nan, history, steps, history[-1].undone, True)
 

@@ -25,20 +25,21 @@ class TrainState(eqx.Module):
     stepper_state: Any
     seed: int = eqx.field(static=True)
     step: int = eqx.field(static=True)
+    undone: int = eqx.field(static=True, default=0)
 
 
-def start(model: Model, stepper: AbstractStepper, seed: int = 0) -> TrainState:
+def start(model: Model, stepper: AbstractStepper, data: Dataset, seed: int = 0) -> TrainState:
     """The state before the first step."""
-    return TrainState(model, stepper.init(model), seed, 0)
+    return TrainState(model, stepper.init(model, len(data)), seed, 0)
 
 
-@partial(jax.jit, static_argnums=4)
-def _segment(stepper, model, state, batches, num_data):
-    def body(carry, batch):
-        model, state, info = stepper.step(*carry, batch, num_data)
+@partial(jax.jit, static_argnums=5)
+def _segment(stepper, model, state, batches, rows, num_data):
+    def body(carry, at):
+        model, state, info = stepper.step(*carry, at[0], num_data, at[1])
         return (model, state), info
 
-    return lax.scan(body, (model, state), batches)
+    return lax.scan(body, (model, state), (batches, rows))
 
 
 def fit(
@@ -59,20 +60,20 @@ def fit(
     batch_size = min(batch_size, len(data))
     history: list[Record] = []
     last = state.step + steps
-    clock, done, undone = time.perf_counter(), 0, int(state.stepper_state.guard.undone)
+    clock, done = time.perf_counter(), 0
     while done < steps:
         count = min(segment, steps - done)
-        batches = take(data, draw(len(data), batch_size, state.seed, state.step, count))
-        (model, inner), info = _segment(stepper, state.model, state.stepper_state, batches, len(data))
-        state = TrainState(model, inner, state.seed, state.step + count)
+        rows = draw(len(data), batch_size, state.seed, state.step, count)
+        (model, inner), info = _segment(stepper, state.model, state.stepper_state, take(data, rows), rows, len(data))
+        bad = int(np.sum(info.undone))
+        state = TrainState(model, inner, state.seed, state.step + count, state.undone + bad)
         done += count
-        bad, undone = int(info.undone[-1]) - undone, int(info.undone[-1])
         if bad == min(segment, steps):
             raise FitError(f"all of {bad} steps in a row had to be undone")
         bounds = np.asarray(info.bound)
         bound = float(np.mean(bounds[np.isfinite(bounds)])) if np.isfinite(bounds).any() else np.nan
         norm, size = float(info.gradient_norm[-1]), float(info.step_size[-1])
-        history.append(Record(state.step, bound, norm, size, undone, time.perf_counter() - clock, last))
+        history.append(Record(state.step, bound, norm, size, state.undone, time.perf_counter() - clock, last))
         if progress is not None:
             progress(history[-1])
     return state, tuple(history)

@@ -164,11 +164,11 @@ def elbo(model: Model, data: Dataset, Xs) -> Elbo:
 @partial(jax.jit, static_argnums=(2, 4))
 def _step(model, batch, num_data, gamma, tight):
     stepper = NaturalGradient(lambda _: gamma, tight=tight)
-    return stepper.step(model, stepper.init(model), batch, num_data)
+    return stepper.step(model, stepper.init(model, num_data), batch, num_data)
 
 
 def natural_step(model: Model, batch: Dataset, num_data: int, gamma: float, tight: bool = True) -> Model:
     """The model after one step of size γ by the library's natural gradient stepper, which may not refuse it."""
     model, _, info = _step(model, batch, num_data, jnp.asarray(gamma), tight)
-    assert info.undone == 0
+    assert not info.undone
     return model

@@ -81,7 +81,7 @@ def natural(gamma):
 
 @jax.jit
 def init(model):
-    return natural(1.0).init(model)
+    return natural(1.0).init(model, N)
 
 
 @jax.jit

@@ -114,14 +114,14 @@ def test_where_the_maximum_lies_behind_the_wall_the_best_point_before_it_is_retu
 
 @pytest.mark.parametrize("bound", [walled, cut_off, lying])
 def test_the_best_of_all_points_that_were_tried_is_returned(bound, monkeypatch):
-    tried, evaluate = [], minimisers._value_and_gradient
+    tried, evaluate = [], minimisers.base._value_and_gradient
 
     def watched(*arguments):
         value, gradient, carry = evaluate(*arguments)
         tried.append(-float(value))
         return value, gradient, carry
 
-    monkeypatch.setattr(minimisers, "_value_and_gradient", watched)
+    monkeypatch.setattr(minimisers.base, "_value_and_gradient", watched)
     result = lbfgsb(bound, at(0.0), 0.0)
     assert result.bound == np.nanmax(tried) and len(tried) == result.evaluations
     assert result.undone == np.isnan(tried).sum()

@@ -22,7 +22,7 @@ def ready(seed=0, stepper=STEPPER):
     """A problem and the state before the first step, with q at the prior."""
     p = problem(3)
     q = MeanPrecision(np.zeros(6), np.eye(6))
-    return p, start(p.model(Whitened(p.Z, q, jitter=0.0)), stepper, seed)
+    return p, start(p.model(Whitened(p.Z, q, jitter=0.0)), stepper, p.data(), seed)
 
 
 def bits(tree):

@@ -1,10 +1,5 @@
-"""Steppers for minibatches, and their step sizes. A stepper is (model, state, batch) ↦ (model, state, info).
+"""Natural gradients in one pass over a batch, guarded; and the best q for all rows by full steps."""
 
-A step that would leave the positive definite cone, or the finite numbers, is undone; the next ones are half as long and
-grow back. So no fit ends in NaN.
-"""
-
-from abc import abstractmethod
 from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
@@ -16,76 +11,16 @@ import optax
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
-from .bounds import elbo, energy, majorised_energy
-from .data import Dataset
-from .gaussians import MeanCovariance, MeanPrecision
-from .linalg import Scalar, cholesky, inverse_of_chol
-from .params import free
-from .posteriors import Model
+from ..bounds import energy, majorised_energy
+from ..data import Dataset
+from ..gaussians import MeanCovariance, MeanPrecision
+from ..linalg import Scalar, cholesky, inverse_of_chol
+from ..params import free
+from ..posteriors import Model
+from .base import AbstractStepper, Guard, Info, Rows, all_finite, with_q
+from .schedules import Schedule, constant
 
-__all__ = ["AbstractStepper", "Info", "NaturalGradient", "Optax", "averaging", "constant", "converge", "log_linear"]
-
-Schedule = Callable[[Int[Array, ""]], Any]
-
-
-def constant(gamma: float) -> Schedule:
-    """γ_t = γ."""
-    return lambda t: gamma
-
-
-def log_linear(first: float, last: float, steps: int) -> Schedule:
-    """log γ_t rises linearly from log `first` to log `last` over `steps` steps, then stays (Salimbeni et al. 2018,
-    5.2)."""
-    return lambda t: first * (last / first) ** jnp.minimum(t / steps, 1.0)
-
-
-def averaging(num_data: int, batch_size: int, speed: float = 1.0, most: float = 1.0) -> Schedule:
-    """γ_t = max(1/(t + 1), min(speed · B/N, most)): at first the mean of all batches seen, then of about N/speed rows
-    and no fewer than 1/most batches (methods d.4).
-
-    A first step of 1 is safe for log-concave likelihoods, and makes the first epoch exact for a Gaussian one. Steps
-    that stay near 1 let q follow every batch, and the hyperparameters then take its noise for the truth.
-    """
-    return lambda t: jnp.maximum(1 / (t + 1.0), min(speed * batch_size / num_data, most))
-
-
-class Info(NamedTuple):
-    """What a person wants to know of a step. `bound` is the batch's estimate before the step."""
-
-    bound: Scalar
-    gradient_norm: Scalar
-    step_size: Scalar
-    undone: Int[Array, ""]
-
-
-class Guard(NamedTuple):
-    """The step counter and the safety: all steps are multiplied by `scale` ≤ 1."""
-
-    steps: Int[Array, ""]
-    scale: Scalar
-    undone: Int[Array, ""]
-
-    def keep(self, good: Bool[Array, ""], new: Any, old: Any) -> tuple[Any, "Guard"]:
-        """`new` if it is good, growing back to full steps; else `old`, and half the step from now on."""
-        scale = jnp.where(good, jnp.minimum(1.0, 1.1 * self.scale), 0.5 * self.scale).astype(self.scale.dtype)
-        kept = jax.tree.map(lambda a, b: jnp.where(good, a, b), new, old)
-        return kept, Guard(self.steps + 1, scale, self.undone + jnp.where(good, 0, 1))
-
-
-def _guard(dtype) -> Guard:
-    return Guard(jnp.zeros((), int), jnp.ones((), dtype), jnp.zeros((), int))
-
-
-class AbstractStepper(eqx.Module):
-    """One way to improve a model from one batch."""
-
-    @abstractmethod
-    def init(self, model: Model) -> Any:
-        """The state before the first step."""
-
-    @abstractmethod
-    def step(self, model: Model, state: Any, batch: Dataset, num_data: int) -> tuple[Model, Any, Info]:
-        """One step on one batch out of `num_data` rows."""
+__all__ = ["NaturalGradient", "NaturalState", "converge"]
 
 
 class NaturalState(NamedTuple):
@@ -120,25 +55,25 @@ class NaturalGradient(AbstractStepper):
     frozen: tuple[Callable, ...] = eqx.field(static=True, default=())
     tight: bool = eqx.field(static=True, default=True)
 
-    def init(self, model: Model) -> NaturalState:
+    def init(self, model: Model, num_data: int) -> NaturalState:
         """The model's q must be in `MeanPrecision` coordinates."""
         q = model.posterior.q
         _, cov, half_logdet = _invert(jnp.asarray(q.precision))
         rest = () if self.rest is None else self.rest.init(self._hyper(model).vector)
         majorised = jnp.asarray(q.precision) if _majorises(model.likelihood) else ()
-        return NaturalState(cov, half_logdet, majorised, rest, _guard(cov.dtype))
+        return NaturalState(cov, half_logdet, majorised, rest, Guard.start(cov.dtype))
 
     def _hyper(self, model):
         return free(model, lambda m: m.posterior.q, *self.frozen)
 
     def step(
-        self, model: Model, state: NaturalState, batch: Dataset, num_data: int
+        self, model: Model, state: NaturalState, batch: Dataset, num_data: int, rows: Rows | None = None
     ) -> tuple[Model, NaturalState, Info]:
         """One pass: energy, its derivatives in (θ, m, S), both updates."""
         q, hyper, guard = model.posterior.q, self._hyper(model), state.guard
 
         def objective(vector, mean, cov):
-            return energy(_with_q(hyper.rebuild(vector), MeanCovariance(mean, cov)), batch, num_data, self.tight)
+            return energy(with_q(hyper.rebuild(vector), MeanCovariance(mean, cov)), batch, num_data, self.tight)
 
         arguments = (hyper.vector, q.mean, state.cov)
         if self.rest is None:
@@ -161,18 +96,18 @@ class NaturalGradient(AbstractStepper):
         if _majorises(model.likelihood):
             # The energy's derivative in S does not depend on S: any S will do. Averaged over batches as P is: a batch
             # of its own would give a curvature that is of low rank, and that goes with the batch's slope.
-            value_at = lambda cov: majorised_energy(_with_q(model, MeanCovariance(q.mean, cov)), batch, num_data)
+            value_at = lambda cov: majorised_energy(with_q(model, MeanCovariance(q.mean, cov)), batch, num_data)
             slope = jax.grad(value_at)(state.cov)
             majorised = (1 - gamma) * majorised - gamma * (slope + slope.mT)
             _, preconditioner, _ = _invert(majorised)
         mean = q.mean + gamma * (preconditioner @ dm[..., None])[..., 0]
-        moved = _with_q(moved, MeanPrecision(mean, precision))
+        moved = with_q(moved, MeanPrecision(mean, precision))
         new = (moved, cov, half_logdet, majorised, rest)
         old = (model, state.cov, state.half_logdet, state.majorised, state.rest)
-        good = jnp.isfinite(value) & jnp.isfinite(L[..., -1, -1]).all() & _finite((moved, rest))
+        good = jnp.isfinite(value) & jnp.isfinite(L[..., -1, -1]).all() & all_finite((moved, rest))
         (model, cov, half_logdet, majorised, rest), guard = guard.keep(good, new, old)
         entropy = 0.5 * q.mean.size * (1 + jnp.log(2 * jnp.pi)) + jnp.sum(state.half_logdet)
-        info = Info(value + entropy, norm, jnp.asarray(gamma), guard.undone)
+        info = Info(value + entropy, norm, jnp.asarray(gamma), ~good)
         return model, NaturalState(cov, half_logdet, majorised, rest, guard), info
 
 
@@ -208,50 +143,14 @@ def converge(model: Model, data: Dataset, *, tight: bool = True, tolerance: floa
         gain = jnp.where(rose & ~at.again, info.bound - at.bound, jnp.inf)
         return _Inner(here, (model, choose(rose, state, shorter)), bound, gain, ~rose, at.steps + 1)
 
-    first = (model, stepper.init(model))
+    first = (model, stepper.init(model, len(data)))
     infinite = jnp.asarray(jnp.inf, data.X.dtype)
     start = _Inner(first, first, -infinite, infinite, jnp.zeros((), bool), jnp.zeros((), int))
     return lax.while_loop(lambda at: (at.gain > enough) & (at.steps < steps), body, start).best[0]
 
 
-class OptaxState(NamedTuple):
-    """The state of the optax optimiser, and the guard."""
-
-    rest: Any
-    guard: Guard
-
-
-class Optax(AbstractStepper):
-    """Ordinary gradients for everything, q included: give q in coordinates such as `MeanChol`."""
-
-    optimiser: optax.GradientTransformation = eqx.field(static=True)
-    frozen: tuple[Callable, ...] = eqx.field(static=True, default=())
-    tight: bool = eqx.field(static=True, default=True)
-
-    def init(self, model: Model) -> OptaxState:
-        """The state before the first step."""
-        vector = free(model, *self.frozen).vector
-        return OptaxState(self.optimiser.init(vector), _guard(vector.dtype))
-
-    def step(self, model: Model, state: OptaxState, batch: Dataset, num_data: int) -> tuple[Model, OptaxState, Info]:
-        """One step up the batch's estimate of the bound."""
-        every = free(model, *self.frozen)
-        objective = lambda vector: elbo(every.rebuild(vector), batch, num_data, self.tight)[0]
-        value, gradient = jax.value_and_grad(objective)(every.vector)
-        updates, rest = self.optimiser.update(-gradient, state.rest, every.vector)
-        moved = every.rebuild(every.vector + state.guard.scale * jnp.asarray(updates))
-        good = jnp.isfinite(value) & _finite((moved, rest))
-        (model, rest), guard = state.guard.keep(good, (moved, rest), (model, state.rest))
-        info = Info(value, jnp.linalg.norm(gradient), state.guard.scale, guard.undone)
-        return model, OptaxState(rest, guard), info
-
-
 def _majorises(likelihood):
     return likelihood.majorised or not likelihood.concave
-
-
-def _with_q(model, q):
-    return eqx.tree_at(lambda m: m.posterior.q, model, q)
 
 
 @partial(jnp.vectorize, signature="(m,m)->(m,m),(m,m),()")
@@ -260,7 +159,3 @@ def _invert(precision):
     L = cholesky(precision)
     inverse = inverse_of_chol(L)
     return L, inverse.T @ inverse, -jnp.sum(jnp.log(jnp.diagonal(L)))
-
-
-def _finite(tree):
-    return jnp.stack([jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(tree)]).all()

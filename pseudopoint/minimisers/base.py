@@ -1,0 +1,90 @@
+"""What full-batch optimisers share: a bound as a function of one vector, the best point so far, and the records."""
+
+import time
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from ..history import Record
+
+__all__ = ["Climb", "FitError", "Maximum"]
+
+
+class FitError(ValueError):
+    """A fit that cannot go on; the message names the cause and a remedy."""
+
+
+class Maximum(NamedTuple):
+    """The best model seen. `undone` counts trial points that were not finite and were stepped back from."""
+
+    model: Any
+    carry: Any
+    bound: float
+    history: tuple[Record, ...]
+    evaluations: int
+    undone: int
+    converged: bool
+
+
+@partial(jax.jit, static_argnums=0)
+def _value_and_gradient(bound, free, vector, data, carry):
+    def objective(x):
+        model = free.rebuild(x)
+        return (bound(model, data), None) if carry is None else bound(model, data, carry)
+
+    (value, carry), gradient = jax.value_and_grad(objective, has_aux=True)(vector)
+    return -value, -gradient, carry
+
+
+class Climb:
+    """A bound as a function to be minimised, of the unconstrained numbers in SciPy's float64, divided by `scale`. It
+    remembers the best point, and what happened.
+    """
+
+    def __init__(self, bound, free, data, *, carry=None, scale=1.0, progress=None, total=0):
+        self.bound, self.free, self.data, self.scale = bound, free, data, scale
+        self.best_carry = carry
+        self.progress, self.total = progress, total
+        self.lowest, self.best, self.norm = np.inf, np.asarray(free.vector, float), np.nan
+        self.count, self.undone = 0, 0
+        self.history: list[Record] = []
+        self.start, self.previous = time.perf_counter(), self.best
+
+    def __call__(self, x: np.ndarray) -> tuple[float, np.ndarray]:
+        """−bound/scale and its gradient; infinity and zeros where either is not finite."""
+        self.count += 1
+        vector = jax.numpy.asarray(x, self.free.vector.dtype)
+        value, gradient, carry = _value_and_gradient(self.bound, self.free, vector, self.data, self.best_carry)
+        value, gradient = float(value) / self.scale, np.asarray(gradient, float) / self.scale
+        if not (np.isfinite(value) and np.isfinite(gradient).all()):
+            self.undone += 1
+            return np.inf, np.zeros_like(gradient)
+        if value < self.lowest:
+            self.lowest, self.best, self.norm = value, x.copy(), float(np.linalg.norm(gradient))
+            self.best_carry = carry
+        return value, gradient
+
+    def first(self) -> tuple[float, np.ndarray]:
+        """At the start. Raises FitError where it is not finite."""
+        value, gradient = self(self.best)
+        if not np.isfinite(value):
+            raise FitError("the bound is not finite at the initial hyperparameters")
+        return value, gradient
+
+    def record(self, x: np.ndarray) -> None:
+        """An iteration has ended at x."""
+        step = float(np.linalg.norm(x - self.previous))
+        self.previous = x.copy()
+        seconds = time.perf_counter() - self.start
+        bound = -self.lowest * self.scale
+        self.history.append(Record(len(self.history) + 1, bound, self.norm, step, self.undone, seconds, self.total))
+        if self.progress is not None:
+            self.progress(self.history[-1])
+
+    def maximum(self, converged: bool) -> Maximum:
+        """The best model seen."""
+        model = self.free.rebuild(jax.numpy.asarray(self.best, self.free.vector.dtype))
+        bound, history = -self.lowest * self.scale, tuple(self.history)
+        return Maximum(model, self.best_carry, bound, history, self.count, self.undone, converged)

@@ -1,0 +1,73 @@
+"""What a stepper for minibatches is: (model, state, batch) ↦ (model, state, info), and how its steps are kept safe.
+
+A step that would leave the positive definite cone, or the finite numbers, is undone; the next ones are half as long and
+grow back. So no fit ends in NaN.
+"""
+
+from abc import abstractmethod
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Int
+
+from ..data import Dataset
+from ..linalg import Scalar
+from ..posteriors import Model
+
+__all__ = ["AbstractStepper", "Guard", "Info", "all_finite", "with_q"]
+
+Rows = Int[Array, " B"]
+
+
+class Info(NamedTuple):
+    """What a person wants to know of a step. `bound` is the batch's estimate before the step."""
+
+    bound: Scalar
+    gradient_norm: Scalar
+    step_size: Scalar
+    undone: Bool[Array, ""]
+
+
+class Guard(NamedTuple):
+    """The step counter and the safety: all steps are multiplied by `scale` ≤ 1."""
+
+    steps: Int[Array, ""]
+    scale: Scalar
+
+    @staticmethod
+    def start(dtype: Any) -> "Guard":
+        """No step yet, and full ones to come."""
+        return Guard(jnp.zeros((), int), jnp.ones((), dtype))
+
+    def keep(self, good: Bool[Array, ""], new: Any, old: Any) -> tuple[Any, "Guard"]:
+        """`new` if it is good, growing back to full steps; else `old`, and half the step from now on."""
+        scale = jnp.where(good, jnp.minimum(1.0, 1.1 * self.scale), 0.5 * self.scale).astype(self.scale.dtype)
+        return jax.tree.map(lambda a, b: jnp.where(good, a, b), new, old), Guard(self.steps + 1, scale)
+
+
+class AbstractStepper(eqx.Module):
+    """One way to improve a model from one batch."""
+
+    @abstractmethod
+    def init(self, model: Model, num_data: int) -> Any:
+        """The state before the first step, for a table of `num_data` rows."""
+
+    @abstractmethod
+    def step(
+        self, model: Model, state: Any, batch: Dataset, num_data: int, rows: Rows | None = None
+    ) -> tuple[Model, Any, Info]:
+        """One step on one batch out of `num_data` rows. `rows` are their numbers, for what remembers rows; None means
+        the batch is the whole table, in order.
+        """
+
+
+def with_q(model: Model, q: Any) -> Model:
+    """The model with another q."""
+    return eqx.tree_at(lambda m: m.posterior.q, model, q)
+
+
+def all_finite(tree: Any) -> Bool[Array, ""]:
+    """Whether every number of a tree is finite."""
+    return jnp.stack([jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(tree)]).all()

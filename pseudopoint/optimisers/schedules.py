@@ -1,0 +1,32 @@
+"""Step sizes: functions of the number of steps made so far, t = 0, 1, …; any optax schedule is one too."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax.numpy as jnp
+from jaxtyping import Array, Int
+
+__all__ = ["Schedule", "averaging", "constant", "log_linear"]
+
+Schedule = Callable[[Int[Array, ""]], Any]
+
+
+def constant(gamma: float) -> Schedule:
+    """γ_t = γ."""
+    return lambda t: gamma
+
+
+def log_linear(first: float, last: float, steps: int) -> Schedule:
+    """log γ_t rises linearly from log `first` to log `last` over `steps` steps, then stays (Salimbeni et al. 2018,
+    5.2)."""
+    return lambda t: first * (last / first) ** jnp.minimum(t / steps, 1.0)
+
+
+def averaging(num_data: int, batch_size: int, speed: float = 1.0, most: float = 1.0) -> Schedule:
+    """γ_t = max(1/(t + 1), min(speed · B/N, most)): at first the mean of all batches seen, then of about N/speed rows
+    and no fewer than 1/most batches (methods d.4).
+
+    A first step of 1 is safe for log-concave likelihoods, and makes the first epoch exact for a Gaussian one. Steps
+    that stay near 1 let q follow every batch, and the hyperparameters then take its noise for the truth.
+    """
+    return lambda t: jnp.maximum(1 / (t + 1.0), min(speed * batch_size / num_data, most))
