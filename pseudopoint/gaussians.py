@@ -5,20 +5,25 @@ enters any of them: 1e-6 on a covariance of 1e-4 would be a different posterior.
 """
 
 from abc import abstractmethod
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeVar
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .linalg import Scalar, cholesky, inverse_of_chol
 from .params import Number
 
-__all__ = ["AbstractGaussian", "MeanChol", "MeanCovariance", "MeanPrecision", "Natural"]
+__all__ = ["AbstractGaussian", "MeanChol", "MeanCovariance", "MeanPrecision", "Natural", "forward", "natural_gradient"]
 
 # Several latent functions have a leading axis; the maps work on one, and are vmapped.
 Vector = Float[Number, "*C M"]
 Matrix = Float[Number, "*C M M"]
+
+
+Q = TypeVar("Q", bound="AbstractGaussian")
 
 
 class Natural(NamedTuple):
@@ -157,3 +162,31 @@ def _inverse(S):
 
 def _half_logdet(L):
     return jnp.sum(jnp.log(jnp.diagonal(L)))
+
+
+def forward(q: Q, direction: Natural) -> Q:
+    """(∂ξ/∂θ) Δθ: how the coordinates of q change as θ goes in a direction (Salimbeni et al. 2018, (10)).
+
+    By forward mode: no Jacobian is formed, and no Fisher matrix is inverted.
+    """
+    # Any: the class is q's own.
+    cls: Any = type(q)
+    _, tangent = jax.jvp(cls.from_natural, (q.to_natural(),), (direction,))
+    return tangent
+
+
+def natural_gradient(loss: Callable[[Any], Scalar], q: Q) -> Q:
+    """The natural gradient (∂ξ/∂θ) ∂L/∂η of any function of q, in q's own coordinates: F(ξ)⁻¹ ∂L/∂ξ.
+
+    η = (m, S + mmᵀ) are the expectation parameters; ∂L/∂η₁ = ∂L/∂m − 2 (∂L/∂S) m and ∂L/∂η₂ = ∂L/∂S are the same
+    whatever the coordinates. `loss` is called with `MeanCovariance(m, S)`.
+    """
+    mean, cov = jnp.asarray(q.mean), q.covariance()
+    slope = jax.grad(loss)(MeanCovariance(mean, cov))
+    return forward(q, to_expectation_slope(mean, slope))
+
+
+def to_expectation_slope(mean: Float[Array, " M"], slope: MeanCovariance) -> Natural:
+    """∂L/∂η from ∂L/∂m and ∂L/∂S: a direction of θ."""
+    dS = 0.5 * (slope.cov + slope.cov.T)
+    return Natural(slope.mean - 2 * dS @ mean, dS)
