@@ -155,7 +155,7 @@ def _version(version: Annotated[bool, typer.Option("--version", help="Print the 
 
 
 class _Progress:
-    """A bar with bound, speed and time left; where the output is no terminal, a plain line every five seconds."""
+    """A bar with objective, speed and time left; where the output is no terminal, a plain line every five seconds."""
 
     def __init__(self):
         self.console, self.spoken = Console(stderr=True), 0.0
@@ -167,7 +167,7 @@ class _Progress:
 
     def __call__(self, record: Record):
         speed = record.step / max(record.seconds, 1e-9)
-        text = f"bound {record.bound:,.1f}  {speed:.1f} steps/s"
+        text = f"objective {record.bound:,.1f}  {speed:.1f} steps/s"
         if not self.console.is_terminal:
             if record.seconds - self.spoken >= 5:
                 self.spoken = record.seconds

@@ -77,11 +77,11 @@ class Fitted(NamedTuple):
 def choose_method(N: int, likelihood: AbstractLikelihood) -> tuple[str, str]:
     """The method for N rows, and why."""
     if not isinstance(likelihood, Gaussian):
-        if likelihood.latents > 1:
-            return "svgp", f"{likelihood.latents} latent functions: minibatches, as full passes are slow"
-        if N <= FULL_BATCH:
+        # Several latent functions take more steps to their best posterior, each blind to the others.
+        most = FULL_BATCH if likelihood.latents == 1 else FULL_BATCH // (2 * likelihood.latents)
+        if N <= most:
             return "collapsed", f"{N} rows: few enough for full passes with the best posterior at every step"
-        return "svgp", f"{N} rows: minibatches, as full passes are slow for this likelihood beyond {FULL_BATCH}"
+        return "svgp", f"{N} rows: minibatches, as full passes are slow for this likelihood beyond {most}"
     if N <= EXACT_ROWS:
         return "exact", f"{N} rows: the exact Gaussian process is affordable up to {EXACT_ROWS}"
     if N <= COLLAPSED_ROWS:

@@ -96,8 +96,8 @@ def test_everything_is_in_the_page(page):
         "speed",
         "Calibration",
         "Standardised residuals",
-        "Bound against step",
-        "Bound against seconds",
+        "Objective against step",
+        "Objective against seconds",
     ]:
         assert part in text
 

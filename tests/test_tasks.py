@@ -10,6 +10,7 @@ import pytest
 from pseudopoint import GPClassifier, GPRegressor, metrics, tasks
 from pseudopoint.cli import Likelihood, Task, _plain
 from pseudopoint.estimators.targets import CLASSIFICATION, REGRESSION
+from pseudopoint.tasks.steps import split
 
 QUICK = {"max_iter": 3, "num_inducing": 5, "kernel": "rbf"}
 ROWS = 48
@@ -36,6 +37,19 @@ def lines_of(result) -> str:
 def as_json(result) -> dict:
     """As `--json` prints it; a value that JSON has not is an error."""
     return json.loads(json.dumps(_plain(result), allow_nan=False))
+
+
+# --- Which rows are held out ---
+
+
+def test_every_class_has_its_share_on_both_sides_and_a_class_of_one_row_is_trained_on():
+    labels = np.array(["a"] * 80 + ["b"] * 19 + ["alone"])
+    frame = pd.DataFrame({"y": labels, "row": range(100)})
+    train, held_out = split(frame, 0.2, 0, labels)
+    assert held_out.y.value_counts().to_dict() == {"a": 16, "b": 4} and len(train) == 80
+    assert sorted([*train.row, *held_out.row]) == list(range(100))
+    others = [set(split(frame, 0.2, seed, labels)[1].row) for seed in (0, 1)]
+    assert others[0] == set(held_out.row) != others[1]
 
 
 # --- Which task ---

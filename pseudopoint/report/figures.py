@@ -107,15 +107,15 @@ def reliability_figure(y: np.ndarray, P: np.ndarray) -> Picture:
 
 
 def bound_figure(x: np.ndarray, bound: np.ndarray, unit: str) -> Picture:
-    """The bound against steps or seconds."""
-    figure, axes = _axes(unit, "bound in nats")
+    """What was maximised (a bound, or the log evidence) against steps or seconds."""
+    figure, axes = _axes(unit, "objective in nats")
     axes.plot(x, bound, color=BLUE, linewidth=1.2)
     # The first steps climb so far that nothing else would be seen: show the upper nine tenths of the steps.
     low, high = np.quantile(bound, 0.1), bound.max()
     if high > low:
         axes.set_ylim(low - 0.1 * (high - low), high + 0.05 * (high - low))
-    alt = f"The bound goes from {bound[0]:,.1f} to {bound[-1]:,.1f} in {x[-1]:,.4g} {unit}{'s' * (unit == 'step')}."
-    return figure, f"Bound against {unit}", alt
+    alt = f"The objective goes from {bound[0]:,.1f} to {bound[-1]:,.1f} in {x[-1]:,.4g} {unit}{'s' * (unit == 'step')}."
+    return figure, f"Objective against {unit}", alt
 
 
 def _axes(x_label: str, y_label: str) -> tuple[Figure, Axes]:

@@ -16,6 +16,7 @@ from pseudopoint.report import Report, write_report
 from pseudopoint.tables import (
     TableEncoder,
     TableError,
+    class_target,
     drop_missing_target,
     number_target,
     read_chunks,
@@ -140,7 +141,7 @@ def demo(out: str | Path, progress: Progress | None = None) -> Result:
     with resources.as_file(resources.files("pseudopoint") / "datasets" / "naval.csv.gz") as table:
         model_file = folder / "model.safetensors"
         result = fit_table(table, "y", out=model_file, report=folder / "report.html", progress=progress)
-        _, held_out = _split(read_table(table), 0.1, 0)
+        _, held_out = split(read_table(table), 0.1, 0)
         kind, _ = _load(model_file)
         with write_chunks(folder / "predictions.csv") as writer:
             predicted = kind.predictions(kind.encoder.inputs(held_out)[0], LEVEL)
@@ -161,7 +162,8 @@ def _rows(frame, target, model, classes, test, test_fraction, seed) -> Rows:
     if not classes:  # whatever the split: a row that the likelihood cannot describe is an error in any of them
         numbers = number_target(frame, target)
         check_target(regression_likelihood(model.likelihood, 1.0), numbers, np.asarray(frame.index) + 1)
-    train, held_out = (frame, None) if test is not None else _split(frame, test_fraction, seed)
+    labels = class_target(frame, target) if classes else None
+    train, held_out = (frame, None) if test is not None else split(frame, test_fraction, seed, labels)
     encoder, learned = TableEncoder.learn(train, target, classes=classes)
     if test is not None:
         held_out, missing = drop_missing_target(read_table(test, encoder.text_columns), target, classes=classes)
@@ -169,8 +171,13 @@ def _rows(frame, target, model, classes, test, test_fraction, seed) -> Rows:
     return Rows(train, held_out, encoder, notes + learned)
 
 
-def _split(frame, fraction, seed):
+def split(frame: pd.DataFrame, fraction: float, seed: int, labels=None) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Training and held-out rows at random; of every class of `labels` the same share, as far as whole rows allow."""
     rows = np.random.default_rng(seed).permutation(len(frame))
+    if labels is not None:
+        # The k-th of n rows of a class has its place at (k + ½)/n: a class of one row is trained on.
+        groups = pd.Series(labels[rows]).groupby(labels[rows])
+        rows = rows[np.argsort((groups.cumcount() + 0.5) / groups.transform("size"), kind="stable")]
     cut = len(frame) - int(np.ceil(fraction * len(frame)))
     return frame.iloc[rows[:cut]], frame.iloc[rows[cut:]]
 
