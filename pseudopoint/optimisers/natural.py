@@ -16,7 +16,7 @@ from ..data import Dataset
 from ..gaussians import MeanCovariance, MeanPrecision
 from ..linalg import Scalar, cholesky, inverse_of_chol
 from ..params import free
-from ..posteriors import Model
+from ..posteriors import Latents, Model, Whitened, prior_factor
 from .base import AbstractStepper, Guard, Info, Rows, all_finite, with_q
 from .schedules import Schedule, constant
 
@@ -48,15 +48,22 @@ class NaturalGradient(AbstractStepper):
         P ← P + γG + ½γ² G P⁻¹ G,  G = −2 ∂E/∂S − P;        m ← m + γ P_ω⁻¹ ∂E/∂m,
     with P_ω averaged over steps as P is. The mean does so too for likelihoods that ask for it (`majorised`): steps of
     P's own would overshoot, or several latent functions move at once, each blind to the others.
+
+    `dual` holds the data's contribution to q(u) fixed while the hyperparameters move, and not m and S of v = L⁻¹u
+    (t-SVGP: Adam, Chang, Khan and Solin 2021; methods b). The bound has the same value but another slope in θ, and the
+    same where q is optimal; q is carried along. It costs two more Cholesky factors a step.
     """
 
     gamma: Schedule = eqx.field(static=True)
     rest: optax.GradientTransformation | None = eqx.field(static=True, default=None)
     frozen: tuple[Callable, ...] = eqx.field(static=True, default=())
     tight: bool = eqx.field(static=True, default=True)
+    dual: bool = eqx.field(static=True, default=False)
 
     def init(self, model: Model, num_data: int) -> NaturalState:
-        """The model's q must be in `MeanPrecision` coordinates."""
+        """The model's q must be in `MeanPrecision` coordinates. Raises ValueError where `dual` has no meaning."""
+        if self.dual and not _whitened(model.posterior):
+            raise ValueError("dual=True needs the posterior Whitened, or Latents of it that share one kernel")
         q = model.posterior.q
         _, cov, half_logdet = _invert(jnp.asarray(q.precision))
         rest = () if self.rest is None else self.rest.init(self._hyper(model).vector)
@@ -81,6 +88,8 @@ class NaturalGradient(AbstractStepper):
             moved, rest, norm = model, state.rest, jnp.linalg.norm(dm)
         else:
             value, (dv, dm, dS) = jax.value_and_grad(objective, (0, 1, 2))(*arguments)
+            if self.dual:
+                dv = dv + _dual_slope(hyper, model, q, state.cov, dm, dS)
             updates, rest = self.rest.update(-dv, state.rest, hyper.vector)
             moved = hyper.rebuild(hyper.vector + guard.scale * jnp.asarray(updates))
             norm = jnp.linalg.norm(dv)
@@ -101,6 +110,9 @@ class NaturalGradient(AbstractStepper):
             majorised = (1 - gamma) * majorised - gamma * (slope + slope.mT)
             _, preconditioner, _ = _invert(majorised)
         mean = q.mean + gamma * (preconditioner @ dm[..., None])[..., 0]
+        if self.dual:
+            mean, precision, majorised = _carried(model, moved, mean, precision, majorised)
+            L, cov, half_logdet = _invert(precision)
         moved = with_q(moved, MeanPrecision(mean, precision))
         new = (moved, cov, half_logdet, majorised, rest)
         old = (model, state.cov, state.half_logdet, state.majorised, state.rest)
@@ -159,3 +171,34 @@ def _invert(precision):
     L = cholesky(precision)
     inverse = inverse_of_chol(L)
     return L, inverse.T @ inverse, -jnp.sum(jnp.log(jnp.diagonal(L)))
+
+
+def _whitened(posterior):
+    shared = isinstance(posterior, Latents) and not posterior.separate
+    return isinstance(posterior.each if shared else posterior, Whitened)
+
+
+def _prior(model):
+    return prior_factor(model.kernel, jnp.asarray(model.posterior.Z), model.posterior.jitter)
+
+
+def _dual_slope(hyper, model, q, S, dm, dS):
+    """What ∂L/∂θ gains when q follows θ with the data's part Λ = L(P − I)Lᵀ of its precision, and λ = LPm, held fixed:
+        P(θ) = I + T(P − I)Tᵀ,   P(θ) m(θ) = TPm,   T = L(θ)⁻¹L = I here.
+    """
+    C = q.precision - jnp.eye(S.shape[-1], dtype=S.dtype)
+    # With w = S ∂L/∂m and ∂L/∂S = ∂E/∂S + ½P:   T̄ = wmᵀ − m(Cw)ᵀ − 2S(∂L/∂S)SC
+    w, m = S @ dm[..., None], q.mean[..., None]
+    T_bar = w @ m.mT - m @ (C @ w).mT - S @ (dS + dS.mT + q.precision) @ S @ C
+    L = _prior(model).L
+    _, pull = jax.vjp(lambda vector: _prior(hyper.rebuild(vector)).whiten(L), hyper.vector)
+    return pull(jnp.sum(T_bar.reshape(-1, *L.shape), axis=0))[0]
+
+
+def _carried(old, new, mean, precision, majorised):
+    """q, and P_ω where there is one, after θ has moved with the data's part of it held fixed."""
+    T, eye = _prior(new).whiten(_prior(old).L), jnp.eye(mean.shape[-1], dtype=mean.dtype)
+    carry = lambda P: eye + T @ (P - eye) @ T.T
+    moved = carry(precision)
+    _, cov, _ = _invert(moved)
+    return (cov @ T @ precision @ mean[..., None])[..., 0], moved, jax.tree.map(carry, majorised)
