@@ -26,9 +26,9 @@ from pseudopoint.inducing import kmeans
 from pseudopoint.kernels import Matern52
 from pseudopoint.likelihoods import Gaussian
 from pseudopoint.minimisers import lbfgsb
+from pseudopoint.optimise import vfe
 from pseudopoint.params import cast, free
 from pseudopoint.posteriors import InducingPoints, Model
-from pseudopoint.recipes import vfe
 
 
 def main() -> None:

@@ -36,6 +36,11 @@ Kernel = StrEnum("Kernel", ["matern52", "matern32", "matern12", "rbf", "rational
 Precision = StrEnum("Precision", ["float64", "float32"])
 Initial = StrEnum("Initial", ["warm", "robust", "ulapane"])
 
+OPTIMISER = (
+    "One of the papers' optimisers by name, which implies the method: NGD, NGD+Adam, Adam, GD, L-BFGS, svi-natural, "
+    "svi-SAG, svi-FG, svi-L-BFGS-B, vi-means, means-L-BFGS-B, means-PN, t-SVGP, sites."
+)
+
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
 Table = Annotated[Path, typer.Argument(help="CSV, CSV.gz or Parquet.")]
 ModelFile = Annotated[Path, typer.Argument(help="A model file written by fit.")]
@@ -60,6 +65,7 @@ def fit(
             help="auto chooses by the number of rows, and says why. exact: gaussian only; laplace: any other."
         ),
     ] = Method.auto,
+    optimiser: Annotated[str, typer.Option(help=OPTIMISER)] = "auto",
     inducing: Annotated[int | None, typer.Option(min=1, help="Number of inducing points; chosen when absent.")] = None,
     max_iter: Annotated[int | None, typer.Option(min=1, help="Iterations, or minibatch steps of svgp.")] = None,
     initial: Annotated[Initial, typer.Option(help="Where hyperparameters start.")] = Initial.warm,
@@ -76,8 +82,8 @@ def fit(
     """
     from pseudopoint import tasks
 
-    settings = {"kernel": str(kernel), "method": str(method), "num_inducing": inducing, "max_iter": max_iter}
-    settings |= {"initial": str(initial), "dtype": str(dtype)}
+    settings = {"kernel": str(kernel), "method": str(method), "optimiser": optimiser, "num_inducing": inducing}
+    settings |= {"max_iter": max_iter, "initial": str(initial), "dtype": str(dtype)}
     with _Progress() as progress:
         result = tasks.fit_table(
             table,

@@ -6,6 +6,8 @@ has a derivative far cheaper than that of the Cholesky factor itself, so gradien
 runs three times as fast as a triangular solve with as many right-hand sides as a table has rows.
 """
 
+from functools import partial
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -18,13 +20,17 @@ __all__ = [
     "Scalar",
     "cholesky",
     "default_jitter",
+    "exp_symmetric",
     "explain_failure",
     "factorise",
     "gram",
     "inverse_of_chol",
+    "invert",
+    "log_symmetric",
     "quad_diag",
     "resolution",
     "solve_square",
+    "symmetric",
 ]
 
 Scalar = Float[Array, ""]
@@ -147,6 +153,77 @@ def _inverse_of_chol_jvp(primals, tangents):
     # −L⁻¹ L̇ L⁻¹
     inverse = inverse_of_chol(*primals)
     return inverse, -inverse @ jnp.tril(tangents[0]) @ inverse
+
+
+@partial(jnp.vectorize, signature="(m,m)->(m,m),()")
+def invert(P: Float[Array, "M M"]) -> tuple[Float[Array, "M M"], Scalar]:
+    """P⁻¹ and ½ log |P⁻¹| of one positive definite matrix, or of several along leading axes; NaN where it is not."""
+    L = cholesky(P)
+    inverse = inverse_of_chol(L)
+    return inverse.T @ inverse, -jnp.sum(jnp.log(jnp.diagonal(L)))
+
+
+def symmetric(A: Float[Array | np.ndarray, "M M"]) -> Float[Array | np.ndarray, "M M"]:
+    """½(A + Aᵀ): how a symmetric matrix is read of M² free numbers."""
+    return 0.5 * (A + A.T)
+
+
+@jax.custom_batching.sequential_vmap
+def _eigh(A):
+    return jnp.linalg.eigh(A, symmetrize_input=False)
+
+
+@jax.custom_jvp
+def exp_symmetric(A: Float[Array, "M M"]) -> Float[Array, "M M"]:
+    """exp(A) = V exp(Λ) Vᵀ, the matrix exponential of the symmetric part of A = VΛVᵀ. First derivatives only."""
+    values, V = _eigh(symmetric(A))
+    return (V * jnp.exp(values)) @ V.T
+
+
+@exp_symmetric.defjvp
+def _exp_symmetric_jvp(primals, tangents):
+    # (e^a − e^b)/(a − b) = e^a (1 − e^−d)/d,  a ≥ b,  d = a − b
+    values, V = _eigh(symmetric(*primals))
+    high, _, d = _pairs(values)
+    slope = jnp.exp(high) * jnp.where(d > 0, -jnp.expm1(-d) / jnp.where(d > 0, d, 1), 1)
+    return (V * jnp.exp(values)) @ V.T, _daleckii_krein(V, slope, tangents[0])
+
+
+@jax.custom_jvp
+def log_symmetric(A: Float[Array, "M M"]) -> Float[Array, "M M"]:
+    """log(A) = V log(Λ) Vᵀ, the matrix logarithm of the symmetric part of A = VΛVᵀ; NaN where it is not positive
+    definite. First derivatives only. An eigenvalue has an error of ε λmax, so digits are lost as cond(A) grows.
+    """
+    values, V = _eigh(symmetric(A))
+    return (V * _log(values)) @ V.T
+
+
+@log_symmetric.defjvp
+def _log_symmetric_jvp(primals, tangents):
+    # (log a − log b)/(a − b) = log(1 + d/b)/d,  a ≥ b,  d = a − b
+    values, V = _eigh(symmetric(*primals))
+    _, low, d = _pairs(values)
+    slope = jnp.where(d > 0, jnp.log1p(d / low) / jnp.where(d > 0, d, 1), 1 / low)
+    return (V * _log(values)) @ V.T, _daleckii_krein(V, slope, tangents[0])
+
+
+def _log(values):
+    return jnp.log(jnp.where(values > 0, values, jnp.nan))
+
+
+def _pairs(values):
+    """The larger and the smaller of λᵢ and λⱼ, and their difference, [M, M]."""
+    high, low = jnp.maximum(values[:, None], values), jnp.minimum(values[:, None], values)
+    return high, low, high - low
+
+
+def _daleckii_krein(V, slope, E):
+    """D f(A)[E] = V (Γ ∘ VᵀEV) Vᵀ with the divided differences Γᵢⱼ = (f(λᵢ) − f(λⱼ))/(λᵢ − λⱼ), Γᵢᵢ = f′(λᵢ).
+
+    The eigenvectors' own derivative does not exist where eigenvalues coincide, this one does (Daleckii and Krein 1965;
+    Higham, Functions of Matrices, 3.11).
+    """
+    return V @ (slope * (V.T @ symmetric(E) @ V)) @ V.T
 
 
 def solve_square(A: Float[Array, "M M"], b: Float[Array, " M"]) -> Float[Array, " M"]:

@@ -1,14 +1,13 @@
 """How a model is fitted from start to finish: which method, how many pseudo-points, and each method's course."""
 
 from collections.abc import Callable
-from functools import lru_cache, partial
+from functools import partial
 from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 from jax import lax
 
 from .bounds import Collapsed, collapsed, elbo, marginal, upper
@@ -22,10 +21,10 @@ from .likelihoods import AbstractLikelihood, Gaussian
 from .likelihoods import Laplace as DoubleExponential
 from .linalg import explain_failure
 from .minimisers import FitError, Maximum, lbfgsb
-from .optimisers import NaturalGradient, averaging, converge
+from .optimise import OPTIMISERS, Options, in_coordinates, optimise, tight, vfe
+from .optimisers import converge
 from .params import cast, free
 from .posteriors import InducingPoints, Latents, Model, Predictor, Predictors, Whitened
-from .training import fit, start
 
 __all__ = ["METHODS", "Fitted", "Settings", "choose_method", "choose_num_inducing", "fit_model"]
 
@@ -35,6 +34,7 @@ COLLAPSED_ROWS = 50_000
 FULL_BATCH = 2000  # rows, for likelihoods without a closed form
 AT_ONCE = 2e7  # numbers of the features of all rows that may be held together
 RACE_ROWS, RACE_ITERATIONS = 4000, 20
+BOLD_RATE = 0.03  # of Adam, for likelihoods that tell less of the latent function than a Gaussian does
 SMALL = 500  # rows for which the race goes on to the end
 WARM_ROWS, WARM_ITERATIONS = 500, 50
 
@@ -43,6 +43,7 @@ class Settings(NamedTuple):
     """What a user may choose; None lets `fit_model` choose."""
 
     method: str = "auto"
+    optimiser: str = "auto"
     num_inducing: int | None = None
     inducing: str | np.ndarray = "auto"
     learn_inducing: bool = True
@@ -50,7 +51,7 @@ class Settings(NamedTuple):
     warm: bool = False
     max_iter: int | None = None
     batch_size: int = 1024
-    learning_rate: float = 0.02
+    learning_rate: float | None = None
     seed: int = 0
 
 
@@ -110,13 +111,25 @@ def fit_model(
     where the method has no use for the likelihood.
     """
     method, reason = settings.method, "chosen by the user"
-    if method == "auto":
+    named = settings.optimiser != "auto"
+    if named:
+        method, reason = _method_of(settings.optimiser, method), f"optimiser={settings.optimiser!r} is a way of it"
+    elif method == "auto":
         method, reason = choose_method(len(data), likelihood)
     model = cast(Model(kernel, likelihood), data.X.dtype)
-    fitted = _course(method, likelihood)(model, data, settings, progress)
+    fitted = _course("svgp" if named else method, likelihood)(model, data, settings, progress)
     if not np.isfinite(fitted.bound):
         raise FitError(_explain(fitted.model, data))
     return fitted._replace(method=method, reason=reason)
+
+
+def _method_of(optimiser, method):
+    if optimiser not in OPTIMISERS:
+        raise FitError(f"optimiser={optimiser!r} is unknown: use one of auto, {', '.join(OPTIMISERS)}")
+    needed = OPTIMISERS[optimiser].method
+    if method not in ("auto", needed):
+        raise FitError(f"optimiser={optimiser!r} is for method={needed!r}, not {method!r}")
+    return needed
 
 
 def _course(method, likelihood) -> Callable[..., Fitted]:
@@ -138,16 +151,6 @@ def _course(method, likelihood) -> Callable[..., Fitted]:
 def evidence(model: Model, data: Dataset):
     """log p(y)."""
     return marginal(model, data)[0]
-
-
-def tight(model: Model, data: Dataset):
-    """The tight collapsed bound."""
-    return collapsed(model, data).tight
-
-
-def vfe(model: Model, data: Dataset):
-    """Titsias' collapsed bound."""
-    return collapsed(model, data).vfe
 
 
 def mode_evidence(model: Model, data: Dataset):
@@ -193,18 +196,17 @@ def _fit_profile(model, data, settings, progress) -> Fitted:
 
 
 def _fit_minibatches(model, data, settings, progress) -> Fitted:
-    """Natural gradients and Adam on minibatches; at the end q settles with all else held fixed."""
+    """Natural gradients and Adam on minibatches, or a named optimiser; then q settles with all else held fixed."""
     model, notes = _start_general(model, data, settings)
-    learned, result = _minibatches(model, data, settings, progress)
+    result = _optimise(_named(settings), model, data, settings, progress)
+    learned = in_coordinates(result.model, MeanPrecision)
     features = len(data) * len(learned.posterior.Z) * learned.likelihood.latents
     if features <= AT_ONCE:
         learned = _converge(learned, data)
     else:  # one more epoch: the mean of all its batches
-        batch_size = min(settings.batch_size, len(data))
-        stepper = _settler(len(data), batch_size, settings.tight)
-        steps = -(-len(data) // batch_size)
-        state = start(learned, stepper, data, settings.seed)
-        learned = fit(state, stepper, data, steps=steps, batch_size=batch_size)[0].model
+        steps = -(-len(data) // settings.batch_size)
+        options = Options(steps, settings.batch_size, tight=settings.tight, seed=settings.seed)
+        learned = optimise("NGD", learned, data, options).model
     return _settle(result, learned, data, notes)
 
 
@@ -212,20 +214,42 @@ _converge = jax.jit(converge)
 
 
 def _fit_svgp(model, data, settings, progress) -> Fitted:
-    """Minibatches; at the end q takes its optimum for all rows, a natural step of size 1."""
-    model, notes = _start_sparse(model, data, settings)
-    posterior = Whitened(model.posterior.Z, _prior_q(len(model.posterior.Z), 1, data.X.dtype))
-    learned, result = _minibatches(Model(model.kernel, model.likelihood, posterior), data, settings, progress)
-    model = Model(learned.kernel, learned.likelihood, InducingPoints(learned.posterior.Z))
-    return _finish(result._replace(model=model), data, settings, notes)
+    """As for any likelihood; but q then takes its optimum for all rows, a natural step of size 1."""
+    if settings.optimiser == "auto":
+        model, notes = _start_sparse(model, data, settings)
+        posterior = Whitened(model.posterior.Z, _prior_q(len(model.posterior.Z), 1, data.X.dtype))
+        model = Model(model.kernel, model.likelihood, posterior)
+    else:
+        model, notes = _start_general(model, data, settings)
+    result = _optimise(_named(settings), model, data, settings, progress)
+    return _finish(_with_points(result), data, settings, notes)
 
 
-def _minibatches(model, data, settings, progress) -> tuple[Model, Maximum]:
-    steps, batch_size = settings.max_iter or 2000, min(settings.batch_size, len(data))
-    stepper = _stepper(len(data), batch_size, steps, settings.learning_rate, settings.learn_inducing, settings.tight)
-    state = start(model, stepper, data, settings.seed)
-    state, history = fit(state, stepper, data, steps=steps, batch_size=batch_size, progress=progress)
-    return state.model, Maximum(state.model, None, np.nan, history, steps, history[-1].undone, True)
+def _named(settings):
+    return "NGD+Adam" if settings.optimiser == "auto" else settings.optimiser
+
+
+def _optimise(name, model, data, settings, progress) -> Maximum:
+    rate = settings.learning_rate
+    if rate is None and settings.optimiser == "auto" and not isinstance(model.likelihood, Gaussian):
+        rate = BOLD_RATE
+    options = Options(
+        settings.max_iter,
+        settings.batch_size,
+        rate,
+        learn_inducing=settings.learn_inducing,
+        tight=settings.tight,
+        seed=settings.seed,
+    )
+    try:
+        return optimise(name, model, data, options, progress)
+    except FitError as error:
+        raise FitError(f"{error}: {_explain(model, data)}" if "not finite" in str(error) else str(error)) from None
+
+
+def _with_points(result: Maximum) -> Maximum:
+    model = result.model
+    return result._replace(model=Model(model.kernel, model.likelihood, InducingPoints(model.posterior.Z)))
 
 
 def _settle(result: Maximum, model: Model, data, notes) -> Fitted:
@@ -251,19 +275,6 @@ def _elbo(model, data, num_data):
 def _divergence(model):
     """KL[q(u) ‖ p(u)]."""
     return -(model.posterior.project(model.kernel).log_prior + model.posterior.entropy())
-
-
-@lru_cache(maxsize=32)
-def _stepper(num_data, batch_size, steps, learning_rate, learn_inducing, tight):
-    """Made once for the same settings: a new optax optimiser is a new function, which JAX would compile again."""
-    rest = optax.adam(optax.cosine_decay_schedule(learning_rate, steps))
-    return NaturalGradient(averaging(num_data, batch_size, 5.0, 0.1), rest, () if learn_inducing else (_points,), tight)
-
-
-@lru_cache(maxsize=32)
-def _settler(num_data, batch_size, tight):
-    """Natural steps alone."""
-    return NaturalGradient(averaging(num_data, batch_size), tight=tight)
 
 
 def _posterior_q(model):

@@ -13,7 +13,7 @@ import pseudopoint
 PACKAGE = Path(pseudopoint.__file__).parent
 ORDER = """
     params linalg data kernels likelihoods gaussians posteriors bounds laplace history inducing initial optimisers
-    minimisers training recipes files persistence metrics tables estimators report tasks cli
+    minimisers training optimise recipes files persistence metrics tables estimators report tasks cli
 """.split()
 CORE = ORDER[: ORDER.index("recipes") + 1]
 EDGE_LIBRARIES = {"sklearn", "pandas", "pyarrow", "typer", "rich", "matplotlib"}

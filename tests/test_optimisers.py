@@ -1,5 +1,7 @@
 """Steppers and schedules: what one step is, and that a step which goes bad leaves no trace but a count."""
 
+import dataclasses
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -10,8 +12,17 @@ from lattice import close, elbo, problem, random_q, sparse
 
 from pseudopoint import bounds
 from pseudopoint.data import Dataset, draw, take
-from pseudopoint.gaussians import MeanChol
-from pseudopoint.optimisers import NaturalGradient, Optax, averaging, constant, log_linear
+from pseudopoint.gaussians import MeanChol, MeanPrecision
+from pseudopoint.optimisers import (
+    SAG,
+    ForwardNaturalGradient,
+    NaturalGradient,
+    Optax,
+    Sites,
+    averaging,
+    constant,
+    log_linear,
+)
 from pseudopoint.params import free
 from pseudopoint.posteriors import Model, Whitened
 
@@ -20,10 +31,18 @@ N, B = 24, 8
 # Defined once: a stepper's functions are compared by identity when its steps are compiled.
 NATURAL = NaturalGradient(constant(0.3), optax.adam(0.05))
 PLAIN = Optax(optax.adam(0.05))
-STEPPERS = [NATURAL, PLAIN]
-EACH = pytest.mark.parametrize("stepper", STEPPERS, ids=["natural", "optax"])
+STEPPERS = {
+    "natural": NATURAL,
+    "dual": NaturalGradient(constant(0.3), optax.adam(0.05), dual=True),
+    "forward": ForwardNaturalGradient(constant(0.05), optax.adam(0.05)),
+    "optax": PLAIN,
+    "sag": SAG(optax.sgd(0.01), optax.adam(0.05)),
+    "sites": Sites(),
+}
+COORDINATES: dict[type, type] = {NaturalGradient: MeanPrecision, Sites: MeanPrecision}  # else MeanChol
+EACH = pytest.mark.parametrize("name", STEPPERS)
 
-jitted = jax.jit(lambda stepper, model, state, batch: stepper.step(model, state, batch, N))
+jitted = jax.jit(lambda stepper, model, state, batch: stepper.step(model, state, batch[0], N, batch[1]))
 
 
 def start(stepper, seed=0):
@@ -31,13 +50,15 @@ def start(stepper, seed=0):
     p = problem(seed)
     mean, cov = random_q(seed, len(p.Z))
     model = p.whitened(mean, cov)
-    if isinstance(stepper, Optax):
+    if COORDINATES.get(type(stepper)) is not MeanPrecision:
         model = p.model(Whitened(p.Z, MeanChol(mean, np.linalg.cholesky(cov)), jitter=0.0))
     return p, model, stepper.init(model, N)
 
 
 def batch_of(p, step=0):
-    return take(p.data(), draw(N, B, 0, step, 1)[0])
+    """A batch, and the numbers of its rows."""
+    rows = draw(N, B, 0, step, 1)[0]
+    return take(p.data(), rows), rows
 
 
 def bits(tree):
@@ -91,7 +112,7 @@ def test_one_epoch_of_averaging_ends_at_the_optimum_of_all_rows():
 
 @jax.jit
 def bound_and_gradient(start, batch):
-    return jax.value_and_grad(lambda vector: bounds.elbo(start.rebuild(vector), batch, N)[0])(start.vector)
+    return jax.value_and_grad(lambda vector: bounds.elbo(start.rebuild(vector), batch[0], N)[0])(start.vector)
 
 
 def test_the_natural_stepper_gives_the_rest_the_gradient_of_the_elbo_at_fixed_q_in_the_same_pass():
@@ -138,7 +159,7 @@ def test_small_optax_steps_on_all_rows_increase_the_bound_every_time():
     stepper = Optax(optax.sgd(1e-3))
     state, values = stepper.init(model, N), []
     for _ in range(40):
-        model, state, info = jitted(stepper, model, state, p.data())
+        model, state, info = jitted(stepper, model, state, (p.data(), None))
         values.append(float(info.bound))
     assert (np.diff(values) > 0).all()
     assert values[0] + 10 < values[-1] < float(sparse(_sparse(model), p.data(), p.Xs).tight)
@@ -170,19 +191,22 @@ def test_what_is_frozen_keeps_every_bit(stepper):
 # --- Bad steps ---
 
 
-def spoiled(p, field, value) -> Dataset:
+def spoiled(p, field, value) -> tuple[Dataset, np.ndarray]:
     """A batch with one absurd number."""
-    batch = batch_of(p)
+    batch, rows = batch_of(p)
     array = np.array(getattr(batch, field))
     array.flat[3] = value
-    return eqx.tree_at(lambda b: getattr(b, field), batch, array)
+    return eqx.tree_at(lambda b: getattr(b, field), batch, array), rows
 
 
 @EACH
 @pytest.mark.parametrize(
     ("field", "value"), [("y", np.nan), ("X", np.nan), ("weight", np.nan), ("y", np.inf), ("y", 1e200), ("y", 1e90)]
 )
-def test_a_bad_batch_leaves_the_model_and_the_optimiser_as_they_were(stepper, field, value):
+def test_a_bad_batch_leaves_the_model_and_the_optimiser_as_they_were(name, field, value):
+    if name == "sites" and value == 1e90:
+        pytest.skip("its sums bear such a number")
+    stepper = STEPPERS[name]
     p, model, state = start(stepper)
     model, state, _ = jitted(stepper, model, state, batch_of(p))
     before = bits((model, state._replace(guard=0)))
@@ -212,10 +236,11 @@ def test_a_step_that_breaks_positive_definiteness_is_undone_and_halved_until_it_
     close(float(state.guard.scale), 0.25 * 1.1, 1e-15)
 
 
-@EACH
-def test_an_optimiser_that_overflows_is_undone(stepper):
+@pytest.mark.parametrize("name", ["natural", "dual", "forward", "optax", "sag"])
+def test_an_optimiser_that_overflows_is_undone(name):
     explode = optax.scale(1e308)
-    stepper = Optax(explode) if isinstance(stepper, Optax) else NaturalGradient(constant(0.3), explode)
+    places = {"optax": ["optimiser"], "sag": ["optimiser", "rest"]}.get(name, ["rest"])
+    stepper = dataclasses.replace(STEPPERS[name], **dict.fromkeys(places, explode))
     p, model, state = start(stepper)
     new, state, info = jitted(stepper, model, state, batch_of(p))
     assert info.undone and bits(new) == bits(model)

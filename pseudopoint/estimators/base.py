@@ -19,6 +19,7 @@ from ..initial import named_kernel, robust, ulapane
 from ..kernels import AbstractKernel
 from ..likelihoods import AbstractLikelihood
 from ..linalg import factorise
+from ..optimise import OPTIMISERS
 from ..persistence import load as load_tree
 from ..persistence import save as save_tree
 from ..recipes import METHODS, Fitted, Settings, fit_model
@@ -30,6 +31,7 @@ NODES = 512  # at most so many quadrature nodes a row
 MERGED_ROWS = 500_000
 _CHOICES = {
     "method": METHODS,
+    "optimiser": ("auto", *OPTIMISERS),
     "bound": ("tight", "vfe"),
     "initial": ("warm", "robust", "ulapane"),
     "dtype": ("float64", "float32"),
@@ -49,6 +51,7 @@ class AbstractEstimator(BaseEstimator):
     # Settings that every final class has, and what `fit` learns.
     kernel: Any
     method: Any
+    optimiser: Any
     num_inducing: Any
     inducing: Any
     learn_inducing: Any
@@ -74,7 +77,7 @@ class AbstractEstimator(BaseEstimator):
                 raise ValueError(f"{name}={value!r} must be a positive whole number")
         for name in ("learning_rate", "noise_variance"):
             value = getattr(self, name, 1.0)
-            if not (isinstance(value, Real) and 0 < float(value) < np.inf):
+            if not (isinstance(value, Real) and 0 < float(value) < np.inf or value is None and name == "learning_rate"):
                 raise ValueError(f"{name}={value!r} must be a positive number")
 
     def _check_rows(self, X, y, sample_weight, **checks):
@@ -123,6 +126,7 @@ class AbstractEstimator(BaseEstimator):
             inducing = _given_points(inducing, scaling, D)
         return Settings(
             method=self.method,
+            optimiser=self.optimiser,
             num_inducing=self.num_inducing,
             inducing=inducing,
             learn_inducing=self.learn_inducing,

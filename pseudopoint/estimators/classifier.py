@@ -23,7 +23,8 @@ class GPClassifier(ClassifierMixin, AbstractEstimator):
 
     Parameters
     ----------
-    kernel, num_inducing, inducing, learn_inducing, initial, scale_inputs, dtype, random_state : as for `GPRegressor`.
+    kernel, optimiser, num_inducing, inducing, learn_inducing, initial, scale_inputs, dtype, random_state
+        As for `GPRegressor`.
     likelihood : str or likelihood object, default "auto"
         "logit" or "probit" for two classes; "softmax", or "robustmax" for labels that may be wrong. "auto": logit for
         two classes, else softmax.
@@ -33,8 +34,8 @@ class GPClassifier(ClassifierMixin, AbstractEstimator):
         gradients.
     max_iter : int, optional
         L-BFGS-B iterations (default 200), or minibatch steps for "svgp" (default 2000).
-    batch_size, learning_rate : int, float
-        For "svgp".
+    batch_size, learning_rate : int, float or None
+        For "svgp"; None lets the optimiser choose.
 
     Attributes
     ----------
@@ -57,13 +58,14 @@ class GPClassifier(ClassifierMixin, AbstractEstimator):
         *,
         likelihood: Any = "auto",
         method: Any = "auto",
+        optimiser: Any = "auto",
         num_inducing: Any = None,
         inducing: Any = "auto",
         learn_inducing: Any = True,
         initial: Any = "warm",
         max_iter: Any = None,
         batch_size: Any = 512,
-        learning_rate: Any = 0.03,
+        learning_rate: Any = None,
         scale_inputs: Any = True,
         dtype: Any = "float64",
         random_state: Any = 0,
@@ -71,6 +73,7 @@ class GPClassifier(ClassifierMixin, AbstractEstimator):
         self.kernel = kernel
         self.likelihood = likelihood
         self.method = method
+        self.optimiser = optimiser
         self.num_inducing = num_inducing
         self.inducing = inducing
         self.learn_inducing = learn_inducing

@@ -40,6 +40,10 @@ class GPRegressor(RegressorMixin, AbstractEstimator):
         one latent function. "collapsed": M inducing points, full passes, O(NM²), the best posterior at every step of
         the hyperparameters (Titsias 2009; 2025; for other likelihoods by an inner loop of natural gradients). "svgp":
         minibatches with natural gradients, O(BM²) a step (Hensman et al. 2013; Salimbeni et al. 2018).
+    optimiser : str, default "auto"
+        One of the papers' methods by name, from a plain start: "NGD+Adam" (what "svgp" does), "Adam", "GD", "L-BFGS",
+        "svi-natural", "svi-SAG", "svi-FG", "svi-L-BFGS-B", "vi-means", "means-PN", "t-SVGP" and others
+        (`pseudopoint.optimise.OPTIMISERS` describes each); it implies the method.
     num_inducing : int, optional
         M. Chosen from N when not given.
     inducing : {"auto", "kmeans", "rpcholesky", "greedy", "random"} or array [M, D], default "auto"
@@ -55,8 +59,8 @@ class GPRegressor(RegressorMixin, AbstractEstimator):
         Start of σ², as a share of the target's variance; for real targets.
     max_iter : int, optional
         L-BFGS-B iterations (default 200), or minibatch steps for "svgp" (default 2000).
-    batch_size, learning_rate : int, float
-        For "svgp".
+    batch_size, learning_rate : int, float or None
+        For "svgp"; None lets the optimiser choose.
     scale_inputs, scale_target : bool, default True
         Standardise columns, and a real target.
     dtype : {"float64", "float32"}, default "float64"
@@ -93,6 +97,7 @@ class GPRegressor(RegressorMixin, AbstractEstimator):
         *,
         likelihood: Any = "gaussian",
         method: Any = "auto",
+        optimiser: Any = "auto",
         num_inducing: Any = None,
         inducing: Any = "auto",
         learn_inducing: Any = True,
@@ -101,7 +106,7 @@ class GPRegressor(RegressorMixin, AbstractEstimator):
         noise_variance: Any = 0.1,
         max_iter: Any = None,
         batch_size: Any = 1024,
-        learning_rate: Any = 0.02,
+        learning_rate: Any = None,
         scale_inputs: Any = True,
         scale_target: Any = True,
         dtype: Any = "float64",
@@ -110,6 +115,7 @@ class GPRegressor(RegressorMixin, AbstractEstimator):
         self.kernel = kernel
         self.likelihood = likelihood
         self.method = method
+        self.optimiser = optimiser
         self.num_inducing = num_inducing
         self.inducing = inducing
         self.learn_inducing = learn_inducing

@@ -38,9 +38,14 @@ def _value_and_gradient(bound, free, vector, data, carry):
     return -value, -gradient, carry
 
 
+@partial(jax.jit, static_argnums=0)
+def _value(bound, free, vector, data):
+    return -bound(free.rebuild(vector), data)
+
+
 class Climb:
     """A bound as a function to be minimised, of the unconstrained numbers in SciPy's float64, divided by `scale`. It
-    remembers the best point, and what happened.
+    remembers the best point whose gradient it knows, and what happened.
     """
 
     def __init__(self, bound, free, data, *, carry=None, scale=1.0, progress=None, total=0):
@@ -66,6 +71,16 @@ class Climb:
             self.best_carry = carry
         return value, gradient
 
+    def value(self, x: np.ndarray) -> float:
+        """−bound/scale alone, for a third of the work; infinity where it is not finite. There is no carry."""
+        self.count += 1
+        vector = jax.numpy.asarray(x, self.free.vector.dtype)
+        value = float(_value(self.bound, self.free, vector, self.data)) / self.scale
+        if not np.isfinite(value):
+            self.undone += 1
+            return np.inf
+        return value
+
     def first(self) -> tuple[float, np.ndarray]:
         """At the start. Raises FitError where it is not finite."""
         value, gradient = self(self.best)
@@ -73,13 +88,16 @@ class Climb:
             raise FitError("the bound is not finite at the initial hyperparameters")
         return value, gradient
 
-    def record(self, x: np.ndarray) -> None:
-        """An iteration has ended at x."""
-        step = float(np.linalg.norm(x - self.previous))
+    def record(self, x: np.ndarray, step_size: float | None = None, norm: float | None = None) -> None:
+        """An iteration has ended at x. The step is the way it made, and the norm that of the best point's gradient, but
+        for optimisers that know better.
+        """
+        step = float(np.linalg.norm(x - self.previous)) if step_size is None else step_size
+        norm = self.norm if norm is None else norm
         self.previous = x.copy()
         seconds = time.perf_counter() - self.start
         bound = -self.lowest * self.scale
-        self.history.append(Record(len(self.history) + 1, bound, self.norm, step, self.undone, seconds, self.total))
+        self.history.append(Record(len(self.history) + 1, bound, norm, step, self.undone, seconds, self.total))
         if self.progress is not None:
             self.progress(self.history[-1])
 

@@ -1,8 +1,25 @@
 """Steppers for minibatches, and their step sizes."""
 
-from .base import AbstractStepper, Info
+from .alternating import Alternate
+from .base import AbstractStepper, Info, with_q
+from .coordinates import ForwardNaturalGradient
 from .gradient import Optax
+from .incremental import SAG, Sites
 from .natural import NaturalGradient, converge
 from .schedules import averaging, constant, log_linear
 
-__all__ = ["AbstractStepper", "Info", "NaturalGradient", "Optax", "averaging", "constant", "converge", "log_linear"]
+__all__ = [
+    "AbstractStepper",
+    "Alternate",
+    "ForwardNaturalGradient",
+    "Info",
+    "NaturalGradient",
+    "Optax",
+    "SAG",
+    "Sites",
+    "averaging",
+    "constant",
+    "converge",
+    "log_linear",
+    "with_q",
+]

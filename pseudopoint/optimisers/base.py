@@ -10,13 +10,16 @@ from typing import Any, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Int
+from jaxtyping import Array, Bool, Float, Int
 
+from ..bounds import energy
 from ..data import Dataset
+from ..gaussians import MeanCovariance
 from ..linalg import Scalar
+from ..params import Free
 from ..posteriors import Model
 
-__all__ = ["AbstractStepper", "Guard", "Info", "all_finite", "with_q"]
+__all__ = ["AbstractStepper", "Guard", "Info", "all_finite", "energy_slopes", "gaussian_entropy", "with_q"]
 
 Rows = Int[Array, " B"]
 
@@ -61,6 +64,23 @@ class AbstractStepper(eqx.Module):
         """One step on one batch out of `num_data` rows. `rows` are their numbers, for what remembers rows; None means
         the batch is the whole table, in order.
         """
+
+
+def energy_slopes(hyper: Free, mean: Any, cov: Any, batch: Dataset, num_data: int, tight: bool):
+    """The energy, the bound without q's entropy, and its slopes in θ, m and S as plain arrays, in one pass.
+
+    Where nobody reads the slope in θ, a compiled step does not compute it.
+    """
+
+    def objective(vector, mean, cov):
+        return energy(with_q(hyper.rebuild(vector), MeanCovariance(mean, cov)), batch, num_data, tight)
+
+    return jax.value_and_grad(objective, (0, 1, 2))(hyper.vector, mean, cov)
+
+
+def gaussian_entropy(half_logdet: Float[Array, "*C"], size: int) -> Scalar:
+    """½ log |2πe S|, of all latent functions."""
+    return 0.5 * size * (1 + jnp.log(2 * jnp.pi)) + jnp.sum(half_logdet)
 
 
 def with_q(model: Model, q: Any) -> Model:

@@ -1,7 +1,6 @@
 """Natural gradients in one pass over a batch, guarded; and the best q for all rows by full steps."""
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -11,13 +10,13 @@ import optax
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
-from ..bounds import energy, majorised_energy
+from ..bounds import majorised_energy
 from ..data import Dataset
 from ..gaussians import MeanCovariance, MeanPrecision
-from ..linalg import Scalar, cholesky, inverse_of_chol
+from ..linalg import Scalar, invert
 from ..params import free
 from ..posteriors import Latents, Model, Whitened, prior_factor
-from .base import AbstractStepper, Guard, Info, Rows, all_finite, with_q
+from .base import AbstractStepper, Guard, Info, Rows, all_finite, energy_slopes, gaussian_entropy, with_q
 from .schedules import Schedule, constant
 
 __all__ = ["NaturalGradient", "NaturalState", "converge"]
@@ -65,7 +64,7 @@ class NaturalGradient(AbstractStepper):
         if self.dual and not _whitened(model.posterior):
             raise ValueError("dual=True needs the posterior Whitened, or Latents of it that share one kernel")
         q = model.posterior.q
-        _, cov, half_logdet = _invert(jnp.asarray(q.precision))
+        cov, half_logdet = invert(jnp.asarray(q.precision))
         rest = () if self.rest is None else self.rest.init(self._hyper(model).vector)
         majorised = jnp.asarray(q.precision) if _majorises(model.likelihood) else ()
         return NaturalState(cov, half_logdet, majorised, rest, Guard.start(cov.dtype))
@@ -79,20 +78,13 @@ class NaturalGradient(AbstractStepper):
         """One pass: energy, its derivatives in (θ, m, S), both updates."""
         q, hyper, guard = model.posterior.q, self._hyper(model), state.guard
 
-        def objective(vector, mean, cov):
-            return energy(with_q(hyper.rebuild(vector), MeanCovariance(mean, cov)), batch, num_data, self.tight)
-
-        arguments = (hyper.vector, q.mean, state.cov)
-        if self.rest is None:
-            value, (dm, dS) = jax.value_and_grad(objective, (1, 2))(*arguments)
-            moved, rest, norm = model, state.rest, jnp.linalg.norm(dm)
-        else:
-            value, (dv, dm, dS) = jax.value_and_grad(objective, (0, 1, 2))(*arguments)
+        value, (dv, dm, dS) = energy_slopes(hyper, q.mean, state.cov, batch, num_data, self.tight)
+        moved, rest, norm = model, state.rest, jnp.linalg.norm(dm)
+        if self.rest is not None:
             if self.dual:
                 dv = dv + _dual_slope(hyper, model, q, state.cov, dm, dS)
             updates, rest = self.rest.update(-dv, state.rest, hyper.vector)
-            moved = hyper.rebuild(hyper.vector + guard.scale * jnp.asarray(updates))
-            norm = jnp.linalg.norm(dv)
+            moved, norm = hyper.rebuild(hyper.vector + guard.scale * jnp.asarray(updates)), jnp.linalg.norm(dv)
         gamma = guard.scale * self.gamma(guard.steps)
         target = -(dS + dS.mT)
         if model.likelihood.concave:
@@ -100,7 +92,7 @@ class NaturalGradient(AbstractStepper):
         else:
             G = target - q.precision
             precision = q.precision + gamma * G + 0.5 * gamma**2 * (G @ state.cov @ G)
-        L, cov, half_logdet = _invert(precision)
+        cov, half_logdet = invert(precision)
         preconditioner, majorised = cov, state.majorised
         if _majorises(model.likelihood):
             # The energy's derivative in S does not depend on S: any S will do. Averaged over batches as P is: a batch
@@ -108,18 +100,17 @@ class NaturalGradient(AbstractStepper):
             value_at = lambda cov: majorised_energy(with_q(model, MeanCovariance(q.mean, cov)), batch, num_data)
             slope = jax.grad(value_at)(state.cov)
             majorised = (1 - gamma) * majorised - gamma * (slope + slope.mT)
-            _, preconditioner, _ = _invert(majorised)
+            preconditioner, _ = invert(majorised)
         mean = q.mean + gamma * (preconditioner @ dm[..., None])[..., 0]
         if self.dual:
             mean, precision, majorised = _carried(model, moved, mean, precision, majorised)
-            L, cov, half_logdet = _invert(precision)
+            cov, half_logdet = invert(precision)
         moved = with_q(moved, MeanPrecision(mean, precision))
         new = (moved, cov, half_logdet, majorised, rest)
         old = (model, state.cov, state.half_logdet, state.majorised, state.rest)
-        good = jnp.isfinite(value) & jnp.isfinite(L[..., -1, -1]).all() & all_finite((moved, rest))
+        good = jnp.isfinite(value) & jnp.isfinite(half_logdet).all() & all_finite((moved, rest))
         (model, cov, half_logdet, majorised, rest), guard = guard.keep(good, new, old)
-        entropy = 0.5 * q.mean.size * (1 + jnp.log(2 * jnp.pi)) + jnp.sum(state.half_logdet)
-        info = Info(value + entropy, norm, jnp.asarray(gamma), ~good)
+        info = Info(value + gaussian_entropy(state.half_logdet, q.mean.size), norm, jnp.asarray(gamma), ~good)
         return model, NaturalState(cov, half_logdet, majorised, rest, guard), info
 
 
@@ -165,14 +156,6 @@ def _majorises(likelihood):
     return likelihood.majorised or not likelihood.concave
 
 
-@partial(jnp.vectorize, signature="(m,m)->(m,m),(m,m),()")
-def _invert(precision):
-    """chol(P), P⁻¹ and ½ log |P⁻¹|."""
-    L = cholesky(precision)
-    inverse = inverse_of_chol(L)
-    return L, inverse.T @ inverse, -jnp.sum(jnp.log(jnp.diagonal(L)))
-
-
 def _whitened(posterior):
     shared = isinstance(posterior, Latents) and not posterior.separate
     return isinstance(posterior.each if shared else posterior, Whitened)
@@ -184,7 +167,7 @@ def _prior(model):
 
 def _dual_slope(hyper, model, q, S, dm, dS):
     """What ∂L/∂θ gains when q follows θ with the data's part Λ = L(P − I)Lᵀ of its precision, and λ = LPm, held fixed:
-        P(θ) = I + T(P − I)Tᵀ,   P(θ) m(θ) = TPm,   T = L(θ)⁻¹L = I here.
+    P(θ) = I + T(P − I)Tᵀ,   P(θ) m(θ) = TPm,   T = L(θ)⁻¹L = I here.
     """
     C = q.precision - jnp.eye(S.shape[-1], dtype=S.dtype)
     # With w = S ∂L/∂m and ∂L/∂S = ∂E/∂S + ½P:   T̄ = wmᵀ − m(Cw)ᵀ − 2S(∂L/∂S)SC
@@ -200,5 +183,5 @@ def _carried(old, new, mean, precision, majorised):
     T, eye = _prior(new).whiten(_prior(old).L), jnp.eye(mean.shape[-1], dtype=mean.dtype)
     carry = lambda P: eye + T @ (P - eye) @ T.T
     moved = carry(precision)
-    _, cov, _ = _invert(moved)
+    cov, _ = invert(moved)
     return (cov @ T @ precision @ mean[..., None])[..., 0], moved, jax.tree.map(carry, majorised)
