@@ -182,4 +182,4 @@ def majorised_energy(model: Model, batch: Dataset, num_data: int) -> Scalar:
 def elbo(model: Model, batch: Dataset, num_data: int, tight: bool = True) -> tuple[Scalar, Predictor | Predictors]:
     """E_q[log p(y | f)] − KL[q(u) ‖ p(u)], unbiased from a batch of `num_data` rows  (Kobe 2.25, with its erratum)."""
     expected, projection = expected_log_likelihood(model, batch, num_data, tight)
-    return expected + projection.log_prior + model.posterior.entropy(), projection.predictor()
+    return expected - projection.divergence, projection.predictor()

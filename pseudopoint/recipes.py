@@ -274,7 +274,7 @@ def _elbo(model, data, num_data):
 @jax.jit
 def _divergence(model):
     """KL[q(u) ‖ p(u)]."""
-    return -(model.posterior.project(model.kernel).log_prior + model.posterior.entropy())
+    return model.posterior.project(model.kernel).divergence
 
 
 def _posterior_q(model):

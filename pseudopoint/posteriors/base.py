@@ -1,0 +1,137 @@
+"""How q(u) becomes q(f), and the one thing that predicts.
+
+A posterior family owns pseudo-points and says what q(u) at them is; `project` brings any of them to q(f) for one
+kernel, which is all that bounds and predictions need.
+"""
+
+from abc import abstractmethod
+from typing import Any, ClassVar, NamedTuple
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from ..kernels import AbstractKernel
+from ..likelihoods import AbstractLikelihood
+from ..linalg import Factor, Scalar, default_jitter, factorise
+from ..params import Number
+
+__all__ = [
+    "AbstractPosterior",
+    "AbstractProjection",
+    "Marginals",
+    "Model",
+    "Points",
+    "Predictor",
+    "features",
+    "log_standard_normal",
+    "prior_factor",
+]
+
+Points = Float[Number, "M D"]
+
+
+class Predictor(eqx.Module):
+    """A fitted posterior, ready to predict; it holds every factor and needs no training data.
+
+    E f(x) = k(x, Zm) α        V f(x) = k(x, x) − ‖D k(Zv, x)‖² + ‖U k(Zv, x)‖²
+
+    `shared` says that Zm and Zv are the same points, so that k(·, x) is computed once.
+    """
+
+    kernel: AbstractKernel
+    Zm: Float[Number, "M1 D"]
+    alpha: Float[Number, " M1"]
+    Zv: Float[Number, "M2 D"]
+    down: Float[Number, "M2 M2"]
+    up: Float[Number, "K M2"]
+    jitter: Float[Number, ""]
+    shared: bool = eqx.field(static=True, default=False)
+
+    def __call__(self, X: Float[Array, "N D"]) -> tuple[Float[Array, " N"], Float[Array, " N"]]:
+        """Mean and variance of f at the rows of X, each [N].
+
+        D comes of a covariance with jitter, so k − ‖Dk‖² is at least of the jitter's size; the maximum is for rounding.
+        """
+        Kvx = self.kernel(self.Zv, X)
+        Kmx = Kvx if self.shared else self.kernel(self.Zm, X)
+        residual = self.kernel.diag(X) - jnp.sum((self.down @ Kvx) ** 2, axis=0)
+        return Kmx.T @ self.alpha, jnp.maximum(residual, 0) + jnp.sum((self.up @ Kvx) ** 2, axis=0)
+
+    def covariance(self, X: Float[Array, "N D"]) -> Float[Array, "N N"]:
+        """Joint covariance of f at the rows of X, [N, N]: for drawing functions, never for error bars."""
+        Kvx = self.kernel(self.Zv, X)
+        down, up = self.down @ Kvx, self.up @ Kvx
+        return self.kernel(X, X) - down.T @ down + up.T @ up
+
+
+class Marginals(NamedTuple):
+    """q(fᵢ) = N(mean, explained + residual): aᵢᵀm, aᵢᵀSaᵢ and dᵢ = kᵢᵢ − ‖aᵢ‖², each [N]."""
+
+    mean: Float[Array, " N"]
+    explained: Float[Array, " N"]
+    residual: Float[Array, " N"]
+
+
+class AbstractProjection(eqx.Module):
+    """q(f) for one kernel, and KL[q(u) ‖ p(u)]. `shared` and `shared_by_predictors` name the fields of this and of its
+    predictor that are the same for several latent functions of one kernel.
+    """
+
+    shared: ClassVar[tuple[str, ...]]
+    shared_by_predictors: ClassVar[tuple[str, ...]] = ("kernel", "Zm", "Zv", "down", "jitter")
+
+    @property
+    @abstractmethod
+    def divergence(self) -> Scalar:
+        """KL[q(u) ‖ p(u)]."""
+
+    @abstractmethod
+    def marginals(self, X: Float[Array, "N D"]) -> Marginals:
+        """q(f) at the rows of X."""
+
+    @abstractmethod
+    def predictor(self) -> Predictor:
+        """The same in the form that predicts."""
+
+
+class AbstractPosterior(eqx.Module):
+    """A family of approximate posteriors over functions. `jitter` is relative; None takes the default of the dtype.
+
+    `own` names the fields that each of several latent functions has for itself.
+    """
+
+    own: ClassVar[tuple[str, ...]] = ("q",)
+    Z: eqx.AbstractVar[Points]
+    q: eqx.AbstractVar[Any]
+    jitter: eqx.AbstractVar[float | None]
+
+    @abstractmethod
+    def project(self, kernel: AbstractKernel) -> Any:
+        """An `AbstractProjection` (or `Projections`, of several latent functions), with one factorisation."""
+
+
+def features(
+    kernel: AbstractKernel, Kuu: Factor, Z: Float[Array, "M D"], X: Float[Array, "N D"]
+) -> tuple[Float[Array, "M N"], Float[Array, " N"]]:
+    """A = L⁻¹K_uf [M, N] and the residual dᵢ = kᵢᵢ − ‖aᵢ‖² ≥ 0 [N]."""
+    A = Kuu.whiten(kernel(Z, X))
+    return A, jnp.maximum(kernel.diag(X) - jnp.sum(A**2, axis=0), 0)
+
+
+def prior_factor(kernel: AbstractKernel, Z: Float[Array, "M D"], jitter: float | None) -> Factor:
+    """K_uu + εI = LLᵀ: the one place where the prior of pseudo-points is factorised."""
+    return factorise(kernel(Z, Z), default_jitter(Z.dtype) if jitter is None else jitter)
+
+
+def log_standard_normal(mean: Float[Array, " M"], cov: Float[Array, "M M"]) -> Scalar:
+    """E log N(v; 0, I) under v ~ N(mean, cov)."""
+    return -0.5 * (jnp.trace(cov) + mean @ mean) - 0.5 * mean.shape[0] * jnp.log(2 * jnp.pi)
+
+
+class Model(eqx.Module):
+    """Prior, observation and approximate posterior: everything that is learned. `posterior` is None for an exact GP."""
+
+    kernel: AbstractKernel
+    likelihood: AbstractLikelihood
+    posterior: Any = None

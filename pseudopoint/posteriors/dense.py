@@ -1,0 +1,95 @@
+"""Pseudo-points with any Gaussian q, whitened or not."""
+
+from typing import ClassVar
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from ..gaussians import AbstractGaussian
+from ..kernels import AbstractKernel
+from ..linalg import Factor, Scalar, quad_diag
+from .base import (
+    AbstractPosterior,
+    AbstractProjection,
+    Marginals,
+    Points,
+    Predictor,
+    features,
+    log_standard_normal,
+    prior_factor,
+)
+
+__all__ = ["InducingPoints", "Projection", "Unwhitened", "Whitened"]
+
+
+class Projection(AbstractProjection):
+    """q(f) through whitened features aᵢ = L⁻¹k_ui; m and S = RRᵀ (`root`) are those of v = L⁻¹u:
+        E f(x) = aᵀm        V f(x) = aᵀSa + (k(x, x) − ‖a‖²).
+    `log_prior` is E_q[log p(u)], `entropy` that of q(u).
+    """
+
+    shared: ClassVar[tuple[str, ...]] = ("kernel", "Z", "Kuu")
+    kernel: AbstractKernel
+    Z: Float[Array, "M D"]
+    Kuu: Factor
+    mean: Float[Array, " M"]
+    cov: Float[Array, "M M"]
+    root: Float[Array, "M M"]
+    log_prior: Scalar
+    entropy: Scalar
+
+    @property
+    def divergence(self) -> Scalar:
+        """KL[q(u) ‖ p(u)]."""
+        return -self.log_prior - self.entropy
+
+    def marginals(self, X: Float[Array, "N D"]) -> Marginals:
+        """q(f) at the rows of X."""
+        A, residual = features(self.kernel, self.Kuu, self.Z, X)
+        return Marginals(A.T @ self.mean, quad_diag(self.cov, A), residual)
+
+    def predictor(self) -> Predictor:
+        """α = L⁻ᵀm, D = L⁻¹, U = RᵀL⁻¹."""
+        inverse = self.Kuu.inverse
+        up = self.root.T @ inverse
+        return Predictor(self.kernel, self.Z, inverse.T @ self.mean, self.Z, inverse, up, self.Kuu.jitter, True)
+
+
+class InducingPoints(eqx.Module):
+    """Pseudo-points whose q(u) is the best one, integrated out: the posterior of `bounds.collapsed`."""
+
+    Z: Points
+    jitter: float | None = eqx.field(static=True, default=None)
+
+
+class Whitened(AbstractPosterior):
+    """q is that of v = L⁻¹u, whose prior is N(0, I): better conditioned, and u follows the kernel as it learns."""
+
+    Z: Points
+    q: AbstractGaussian
+    jitter: float | None = eqx.field(static=True, default=None)
+
+    def project(self, kernel: AbstractKernel) -> Projection:
+        """E_q[log p(v)] = −½(tr S + ‖m‖²) − ½M log 2π."""
+        Z, mean, cov = jnp.asarray(self.Z), jnp.asarray(self.q.mean), self.q.covariance()
+        Kuu, log_prior = prior_factor(kernel, Z, self.jitter), log_standard_normal(mean, cov)
+        return Projection(kernel, Z, Kuu, mean, cov, self.q.root(), log_prior, self.q.entropy())
+
+
+class Unwhitened(AbstractPosterior):
+    """q is that of u = f(Z) itself, as the papers write it (Kobe 2.25)."""
+
+    Z: Points
+    q: AbstractGaussian
+    jitter: float | None = eqx.field(static=True, default=None)
+
+    def project(self, kernel: AbstractKernel) -> Projection:
+        """v = L⁻¹u: mean L⁻¹m, covariance L⁻¹SL⁻ᵀ, and log p(u) = log p(v) − ½ log |K_uu|."""
+        Z = jnp.asarray(self.Z)
+        Kuu = prior_factor(kernel, Z, self.jitter)
+        mean = Kuu.whiten(jnp.asarray(self.q.mean)[:, None])[:, 0]
+        cov = Kuu.whiten(Kuu.whiten(self.q.covariance()).T)
+        root = Kuu.whiten(self.q.root())
+        log_prior = log_standard_normal(mean, cov) - Kuu.half_logdet()
+        return Projection(kernel, Z, Kuu, mean, cov, root, log_prior, self.q.entropy())

@@ -1,0 +1,131 @@
+"""Several latent functions through the same pseudo-points."""
+
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from ..kernels import AbstractKernel
+from ..linalg import Scalar
+from ..params import Number
+from .base import AbstractPosterior, Marginals, Points
+
+__all__ = ["Latents", "Predictors", "Projections"]
+
+
+class Latents(AbstractPosterior):
+    """C independent latent functions through the same pseudo-points: what is each one's `own` has a leading axis C.
+
+    They share the kernel, and so one factorisation; or they have `separate` ones, and every number of the kernel has
+    the leading axis too. Formulas stay those of one function: the axis is a vmap.
+    """
+
+    each: AbstractPosterior
+    separate: bool = eqx.field(static=True, default=False)
+
+    # Any: `free` walks models of numbers that stand for places.
+    @property
+    def Z(self) -> Any:
+        """The pseudo-points of all."""
+        return self.each.Z
+
+    @property
+    def q(self) -> Any:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """All q, with a leading axis C."""
+        return self.each.q
+
+    @property
+    def jitter(self) -> Any:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """As for one."""
+        return self.each.jitter
+
+    def project(self, kernel: AbstractKernel) -> "Projections":
+        """C projections."""
+        each, names = self.each, self.each.own
+        select = lambda posterior: [getattr(posterior, name) for name in names]
+
+        def parts(own, kernel):
+            p = eqx.tree_at(select, each, own).project(kernel)
+            return _split(p, p.shared)
+
+        axis = 0 if self.separate else None
+        return Projections(*jax.vmap(parts, (0, axis), (axis, 0))(select(each), kernel), self.separate)
+
+
+def _split(tree, names):
+    """What is named, and all else: two trees of the same form, each with None where the other has something."""
+    select = lambda tree: [getattr(tree, name) for name in names]
+    nowhere, everywhere = (lambda tree, x=x: jax.tree.map(lambda _: x, tree) for x in (False, True))
+    return eqx.partition(tree, eqx.tree_at(select, nowhere(tree), everywhere(select(tree))))
+
+
+class AbstractSeveral(eqx.Module):
+    """C things of one class: what they `share` (unless separate), and each one's `own`, with a leading axis C."""
+
+    share: eqx.AbstractVar[Any]
+    own: eqx.AbstractVar[Any]
+    separate: eqx.AbstractVar[bool]
+
+    def map(self, function: Callable[[Any], Any], out_axes: Any = 0) -> Any:
+        """The function of each, with a leading axis C."""
+        axes = (0 if self.separate else None, 0)
+        return jax.vmap(lambda *parts: function(eqx.combine(*parts)), axes, out_axes)(self.share, self.own)
+
+
+class Projections(AbstractSeveral):
+    """C projections."""
+
+    share: Any
+    own: Any
+    separate: bool = eqx.field(static=True)
+
+    @property
+    def log_prior(self) -> Scalar:
+        """The sum of all."""
+        return jnp.sum(self.map(lambda p: p.log_prior))
+
+    @property
+    def divergence(self) -> Scalar:
+        """The sum of all."""
+        return jnp.sum(self.map(lambda p: p.divergence))
+
+    def marginals(self, X: Float[Array, "N D"]) -> Marginals:
+        """Those of all, [C, N]."""
+        return Marginals(*self.map(lambda p: tuple(p.marginals(X))))
+
+    def predictor(self) -> "Predictors":
+        """C predictors."""
+        split = lambda p: _split(p.predictor(), p.shared_by_predictors)
+        share, own = self.map(split, (0 if self.separate else None, 0))
+        return Predictors(share, own, self.separate)
+
+
+class Predictors(AbstractSeveral):
+    """C predictors."""
+
+    share: Any
+    own: Any
+    separate: bool = eqx.field(static=True)
+
+    @property
+    def Zv(self) -> Points:
+        """The pseudo-points."""
+        points = eqx.combine(self.share, self.own).Zv
+        return points if points.ndim == 2 else points[0]
+
+    @property
+    def jitter(self) -> Float[Number, ""]:
+        """The largest jitter that was used."""
+        return np.asarray(np.max(eqx.combine(self.share, self.own).jitter))
+
+    def __call__(self, X: Float[Array, "N D"]) -> tuple[Float[Array, "C N"], Float[Array, "C N"]]:
+        """Means and variances of all f at the rows of X, each [C, N]."""
+        return self.map(lambda predictor: predictor(X))
+
+    def covariance(self, X: Float[Array, "N D"]) -> Float[Array, "C N N"]:
+        """Joint covariances, as `Predictor.covariance`."""
+        return self.map(lambda predictor: predictor.covariance(X))
