@@ -29,8 +29,8 @@ PUBLISHED = (
     "goes up to 1; for a Gaussian likelihood one natural step of size 1 is the solution."
 )
 TABLES = {
-    "energy": lambda: Gaussian(0.1),
-    "boston": lambda: StudentT(0.3, 3.0),
+    "energy": lambda: Gaussian(1.0),
+    "boston": lambda: StudentT(1.0, 3.0),
     "pima": lambda: Bernoulli("logit"),
 }
 COORDINATES = {
@@ -51,7 +51,7 @@ DIRECTIONS = {
 
 @dataclass(frozen=True)
 class Config:
-    """The papers' setting; the starting noise of the likelihoods, which the paper does not print, is ours."""
+    """The paper's setting; the noise of the likelihoods, which it does not print, is 1, the default of its library."""
 
     splits: int = 5
     inducing: int = 100

@@ -1,5 +1,8 @@
 """The papers' optimisers by name: one interface, one form of history, and no name that does not do what it says."""
 
+import re
+from pathlib import Path
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -113,6 +116,13 @@ def test_another_system_of_coordinates_is_the_same_gaussian():
     moved = in_coordinates(in_coordinates(model, MeanLog), MeanChol)
     assert isinstance(moved.posterior.q, MeanChol)
     close(moved.posterior.q.covariance(), np.eye(M), 1e-14)
+
+
+def test_the_documentation_has_every_name_and_no_other():
+    page = (Path(__file__).parents[1] / "docs" / "optimisers.md").read_text(encoding="utf-8")
+    table = page.split("| name | q |")[1].split("\n\n")[0]
+    named = [name for row in table.splitlines()[2:] for name in re.findall(r"`([^`]+)`", row.split("|")[1])]
+    assert sorted(named) == sorted(OPTIMISERS)
 
 
 # --- Through the estimators ---
