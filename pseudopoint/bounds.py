@@ -2,6 +2,7 @@
 
     marginal      log p(y), the exact evidence                      N³
     collapsed     the best q(u) integrated out                      N M²   full data, in chunks of rows
+    collapsed_orthogonal, collapsed_decoupled: the same with G more points for the mean      N (M + G)²
     elbo          any q(u), any likelihood                          B M²   minibatches
     upper         an upper bound on log p(y)                        N M²   how much could more pseudo-points gain?
 Always  VFE ≤ tight ≤ log p(y) ≤ upper.  A row's weight multiplies its log likelihood.
@@ -13,21 +14,26 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 from jax import lax
+from jax.tree_util import Partial
 from jaxtyping import Array, Float
 
 from .data import Dataset, chunked
+from .gaussians import MeanPrecision
 from .likelihoods import Gaussian
 from .linalg import Scalar, factorise, gram, resolution
-from .posteriors import Model, Predictor, Predictors, features, prior_factor
+from .posteriors import Model, Orthogonal, OrthogonalBasis, Predictor, Predictors, features, prior_factor
 
 __all__ = [
     "Collapsed",
     "collapsed",
+    "collapsed_decoupled",
+    "collapsed_orthogonal",
     "elbo",
     "energy",
     "expected_log_likelihood",
     "majorised_energy",
     "marginal",
+    "optimal_orthogonal",
     "upper",
 ]
 
@@ -50,10 +56,11 @@ def marginal(model: Model, data: Dataset) -> tuple[Scalar, Predictor]:
 
 
 class Statistics(NamedTuple):
-    """Sums over rows, with precision λᵢ = wᵢ/(σ² + noiseᵢ): all that the collapsed bound needs of the data."""
+    """Sums over rows, with precision λᵢ = wᵢ/(σ² + noiseᵢ): all that a collapsed bound needs of the data. a is a row's
+    features, [K]."""
 
-    H: Float[Array, "M M"]  # Σ λ a aᵀ
-    b: Float[Array, " M"]  # Σ λ y a
+    H: Float[Array, "K K"]  # Σ λ a aᵀ
+    b: Float[Array, " K"]  # Σ λ y a
     yy: Scalar  # Σ λ y²
     log_noise: Scalar  # Σ w log 2π(σ² + noise)
     trace: Scalar  # Σ λ d
@@ -79,11 +86,83 @@ def collapsed(model: Model, data: Dataset, chunk: int | None = None) -> Collapse
     """
     Z = jnp.asarray(model.posterior.Z)
     Kuu = prior_factor(model.kernel, Z, model.posterior.jitter)
-    s = _statistics(model, Kuu, Z, data, jnp.zeros((), Z.dtype), chunk)
+    s = _statistics(model, Partial(features, model.kernel, Kuu, Z), data, jnp.zeros((), Z.dtype), chunk)
     B = factorise(jnp.eye(Z.shape[0], dtype=Z.dtype) + s.H)
     fit = -0.5 * (s.log_noise + s.yy - B.quadratic(s.b)) - B.half_logdet()
     alpha = Kuu.inverse.T @ B.solve(s.b)
     predictor = Predictor(model.kernel, Z, alpha, Z, Kuu.inverse, B.inverse @ Kuu.inverse, Kuu.jitter, True)
+    return Collapsed(fit - 0.5 * s.log_trace, fit - 0.5 * s.trace, predictor)
+
+
+@partial(jax.jit, static_argnames="chunk")
+def collapsed_orthogonal(model: Model, data: Dataset, chunk: int | None = None) -> Collapsed:
+    """The bounds of `Orthogonal` at its best (m, S, a): the log-determinant of Z, the quadratic form of Z ∪ O.
+
+        −½ [Σ log 2π/λᵢ + log |B| + yᵀ(Q + Σ)⁻¹y] minus ½ Σ λᵢdᵢ or ½ Σ log(1 + λᵢdᵢ),  Q = Q_{Z ∪ O}
+    (methods a.5). B and dᵢ are those of `collapsed`, of Z alone: O takes nothing from the variance, so the tight bound
+    pays more here than there. With O at the rows the quadratic form is that of the exact evidence. The posterior needs
+    Z, O and jitter: `MeanPoints`, or an `Orthogonal`, of which nothing else is read.
+    """
+    basis, s, B, J = _orthogonal_optimum(model, data, chunk)
+    mean, a = _split_mean(basis, J.solve(s.b))
+    alpha = jnp.concatenate([basis.Kuu.inverse.T @ (mean - basis.A_O @ a), a])
+    return _decoupled(model, s, B, J.quadratic(s.b), jnp.concatenate([basis.Z, basis.O]), alpha, basis.Z, basis.Kuu)
+
+
+@partial(jax.jit, static_argnames="chunk")
+def optimal_orthogonal(model: Model, data: Dataset, chunk: int | None = None) -> Model:
+    """The model with the `Orthogonal` posterior that attains `collapsed_orthogonal` (appendix E): P = B, and (m, a)
+    together from one system of size M + G."""
+    basis, s, B, J = _orthogonal_optimum(model, data, chunk)
+    mean, a = _split_mean(basis, J.solve(s.b))
+    posterior = Orthogonal(Z=basis.Z, O=basis.O, q=MeanPrecision(mean, B.K), a=a, jitter=model.posterior.jitter)
+    return Model(model.kernel, model.likelihood, posterior)
+
+
+@partial(jax.jit, static_argnames="chunk")
+def collapsed_decoupled(model: Model, data: Dataset, chunk: int | None = None) -> Collapsed:
+    """The bounds of `Decoupled` at its best (a, B): the log-determinant of Z, the quadratic form of O alone,
+        −½ [Σ log 2π/λᵢ + log |B| + yᵀ(Q_O + Σ)⁻¹y] minus ½ Σ λᵢdᵢ or ½ Σ log(1 + λᵢdᵢ).
+    The best mean is a = (K_OO + K_OfΛK_fO)⁻¹K_OfΛy. Where O holds Z, it is `collapsed_orthogonal`. For `MeanPoints`.
+    """
+    Z, O = jnp.asarray(model.posterior.Z), jnp.asarray(model.posterior.O)
+    Kuu, Koo = (prior_factor(model.kernel, points, model.posterior.jitter) for points in (Z, O))
+    basis = Partial(_decoupled_features, model.kernel, Kuu, Z, Koo, O)
+    s, M = _statistics(model, basis, data, jnp.zeros((), Z.dtype), chunk), Z.shape[0]
+    B, J = (factorise(jnp.eye(H.shape[0], dtype=Z.dtype) + H) for H in (s.H[:M, :M], s.H[M:, M:]))
+    alpha = Koo.inverse.T @ J.solve(s.b[M:])
+    return _decoupled(model, s, B, J.quadratic(s.b[M:]), O, alpha, Z, Kuu)
+
+
+def _orthogonal_optimum(model, data, chunk):
+    """J = I + Σ λᵢφᵢφᵢᵀ with φ = (a, C^-½c), whose leading block is B: the posterior's precision of all of Z ∪ O, and
+    the statistics of φ."""
+    basis = OrthogonalBasis.of(model.posterior, model.kernel)
+    s = _statistics(model, Partial(_orthogonal_features, basis), data, jnp.zeros((), basis.Z.dtype), chunk)
+    J, M = jnp.eye(s.H.shape[0], dtype=s.H.dtype) + s.H, basis.Z.shape[0]
+    return basis, s, factorise(J[:M, :M]), factorise(J)
+
+
+def _orthogonal_features(basis, X):
+    A, c, d = basis(X)
+    return jnp.concatenate([A, basis.C.whiten(c)]), d
+
+
+def _decoupled_features(kernel, Kuu, Z, Koo, O, X):
+    A, d = features(kernel, Kuu, Z, X)
+    return jnp.concatenate([A, Koo.whiten(kernel(O, X))]), d
+
+
+def _split_mean(basis, solution):
+    """m and a = C^-½ᵀ w of (m, w)."""
+    M = basis.Z.shape[0]
+    return solution[:M], basis.C.inverse.T @ solution[M:]
+
+
+def _decoupled(model, s, B, explained, Zm, alpha, Z, Kuu) -> Collapsed:
+    """Both bounds, with bᵀJ⁻¹b of the mean explained."""
+    fit = -0.5 * (s.log_noise + s.yy - explained) - B.half_logdet()
+    predictor = Predictor(model.kernel, Zm, alpha, Z, Kuu.inverse, B.inverse @ Kuu.inverse, Kuu.jitter)
     return Collapsed(fit - 0.5 * s.log_trace, fit - 0.5 * s.trace, predictor)
 
 
@@ -93,18 +172,20 @@ def upper(model: Model, data: Dataset, chunk: int | None = None) -> Scalar:
     Z = jnp.asarray(model.posterior.Z)
     Kuu = prior_factor(model.kernel, Z, model.posterior.jitter)
     eye = jnp.eye(Z.shape[0], dtype=Z.dtype)
-    s = _statistics(model, Kuu, Z, data, jnp.zeros((), Z.dtype), chunk)
-    r = _statistics(model, Kuu, Z, data, s.residual, chunk)
+    basis = Partial(features, model.kernel, Kuu, Z)
+    s = _statistics(model, basis, data, jnp.zeros((), Z.dtype), chunk)
+    r = _statistics(model, basis, data, s.residual, chunk)
     quadratic = r.yy - factorise(eye + r.H).quadratic(r.b)
     return -0.5 * (s.log_noise + quadratic) - factorise(eye + s.H).half_logdet()
 
 
 @partial(jax.jit, static_argnames="chunk")
-def _statistics(model, Kuu, Z, data, extra, chunk) -> Statistics:
-    """`Statistics` of all rows, with `extra` noise variance on every row."""
+def _statistics(model, basis, data, extra, chunk) -> Statistics:
+    """`Statistics` of all rows, with `extra` noise variance on every row; `basis` is X ↦ (features, residual)."""
+    size = chunk or max(1024, 2**22 // jax.eval_shape(basis, data.X[:1])[0].shape[0])
 
     def of(rows: Dataset) -> Statistics:
-        A, d = features(model.kernel, Kuu, Z, rows.X)
+        A, d = basis(rows.X)
         noise = _noise(model, rows)
         precision = rows.weight / (noise + rows.weight * extra)
         return Statistics(
@@ -117,7 +198,6 @@ def _statistics(model, Kuu, Z, data, extra, chunk) -> Statistics:
             residual=jnp.sum(jnp.where(rows.weight > 0, d, 0)),
         )
 
-    size = chunk or max(1024, 2**22 // Z.shape[0])
     if len(data) <= size:
         return of(data)
     stack = chunked(data, size)

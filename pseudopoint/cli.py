@@ -41,6 +41,8 @@ OPTIMISER = (
     "svi-SAG, svi-FG, svi-L-BFGS-B, vi-means, means-L-BFGS-B, means-PN, t-SVGP, sites."
 )
 
+POSTERIOR = "Family of the approximate posterior: whitened, unwhitened, diagonal, decoupled, hybrid, orthogonal, solve."
+
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
 Table = Annotated[Path, typer.Argument(help="CSV, CSV.gz or Parquet.")]
 ModelFile = Annotated[Path, typer.Argument(help="A model file written by fit.")]
@@ -66,6 +68,10 @@ def fit(
         ),
     ] = Method.auto,
     optimiser: Annotated[str, typer.Option(help=OPTIMISER)] = "auto",
+    posterior: Annotated[str, typer.Option(help=POSTERIOR)] = "whitened",
+    mean_inducing: Annotated[
+        int | None, typer.Option(min=1, help="Points of the mean alone, for such a posterior.")
+    ] = None,
     inducing: Annotated[int | None, typer.Option(min=1, help="Number of inducing points; chosen when absent.")] = None,
     max_iter: Annotated[int | None, typer.Option(min=1, help="Iterations, or minibatch steps of svgp.")] = None,
     initial: Annotated[Initial, typer.Option(help="Where hyperparameters start.")] = Initial.warm,
@@ -83,6 +89,7 @@ def fit(
     from pseudopoint import tasks
 
     settings = {"kernel": str(kernel), "method": str(method), "optimiser": optimiser, "num_inducing": inducing}
+    settings |= {"posterior": posterior, "num_mean_inducing": mean_inducing}
     settings |= {"max_iter": max_iter, "initial": str(initial), "dtype": str(dtype)}
     with _Progress() as progress:
         result = tasks.fit_table(

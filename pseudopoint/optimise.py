@@ -4,6 +4,7 @@ from collections.abc import Callable
 from functools import lru_cache, partial
 from typing import NamedTuple
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import optax
@@ -14,10 +15,10 @@ from .gaussians import AbstractGaussian, MeanChol, MeanPrecision
 from .history import Progress
 from .likelihoods import Gaussian
 from .minimisers import FitError, Maximum, lbfgsb, projected_newton
-from .optimisers import SAG, AbstractStepper, NaturalGradient, Optax, Sites, averaging, constant, converge, with_q
+from .optimisers import SAG, AbstractStepper, NaturalGradient, Optax, Sites, averaging, constant, converge
 from .optimisers.schedules import Schedule
 from .params import free
-from .posteriors import InducingPoints, Model, Whitened
+from .posteriors import InducingPoints, Latents, Model, Whitened
 from .training import fit, start
 
 __all__ = ["OPTIMISERS", "Optimiser", "Options", "in_coordinates", "optimise", "tight", "vfe"]
@@ -62,12 +63,21 @@ def optimise(
 
 
 def in_coordinates(model: Model, coordinates: type[AbstractGaussian]) -> Model:
-    """The same model, its q in other coordinates."""
-    q = model.posterior.q
-    if isinstance(q, coordinates):
-        return model
+    """The same model, its Gaussians in other coordinates. Ordinary gradients (`MeanChol`) take what is none as it is;
+    else FitError."""
     convert = lambda q: coordinates.from_natural(q.to_natural())
-    return with_q(model, jax.jit(convert if q.mean.ndim == 1 else jax.vmap(convert))(q))
+    each = model.posterior.each if isinstance(model.posterior, Latents) else model.posterior
+    names = [name for name in each.own if isinstance(getattr(each, name), AbstractGaussian)]
+    if not names and coordinates is not MeanChol:
+        raise FitError(f"{type(each).__name__} has no Gaussian q in coordinates: use 'Adam', 'GD' or 'L-BFGS'")
+    for name in names:
+        q = getattr(each, name)
+        if not isinstance(q, coordinates):
+            q = jax.jit(convert if q.mean.ndim == 1 else jax.vmap(convert))(q)
+            each = eqx.tree_at(lambda p, name=name: getattr(p, name), each, q)
+    several = isinstance(model.posterior, Latents)
+    posterior = eqx.tree_at(lambda p: p.each, model.posterior, each) if several else each
+    return Model(model.kernel, model.likelihood, posterior)
 
 
 def tight(model: Model, data: Dataset):

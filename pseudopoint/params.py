@@ -1,8 +1,8 @@
 """Human values in the models, unconstrained numbers in the optimiser, and one walk between the two.
 
 A model's fields hold what a person reads: a lengthscale is a length, a variance a variance. How a field is constrained
-is metadata of the field (`positive()`, `bounded()`; any other is free); only `Free` reads it. Optimisers see one flat
-vector.
+is metadata of the field (`positive()`, `bounded()` and their like; any other is free); only `Free` reads it. Optimisers
+see one flat vector.
 """
 
 import dataclasses
@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-__all__ = ["Free", "Number", "bounded", "cast", "free", "positive", "real"]
+__all__ = ["Free", "Number", "bounded", "cast", "clipped", "free", "positive", "real", "softplus"]
 
 # A field takes numbers, NumPy and JAX arrays; its converter makes arrays of them, which a type checker cannot follow.
 if TYPE_CHECKING:
@@ -53,6 +53,33 @@ class Exp(eqx.Module):
     def unconstrain(self, x):
         """x ↦ ξ. A value at or below `lower` starts a hair above it."""
         return jnp.log(jnp.maximum(x - self.lower, 1e-3 * self.lower + 1e-12))
+
+
+class Softplus(eqx.Module):
+    """x = log(1 + exp(ξ)): relative steps for small x, absolute ones for large x."""
+
+    def constrain(self, xi):
+        """ξ ↦ x. ξ is cut at −40, as that of `Exp`."""
+        return jax.nn.softplus(jnp.maximum(xi, -40))
+
+    def unconstrain(self, x):
+        """x ↦ ξ = x + log(1 − exp(−x)). A value at or below 0 starts a hair above it."""
+        x = jnp.maximum(x, 1e-12)
+        return x + jnp.log(-jnp.expm1(-x))
+
+
+class Clip(eqx.Module):
+    """x = max(ξ, lower): the number itself, and an optimiser's step below `lower` ends there."""
+
+    lower: float = eqx.field(static=True)
+
+    def constrain(self, xi):
+        """ξ ↦ x."""
+        return jnp.maximum(xi, self.lower)
+
+    def unconstrain(self, x):
+        """x ↦ ξ."""
+        return x
 
 
 class Sigmoid(eqx.Module):
@@ -96,6 +123,17 @@ def positive(lower: float = 0.0, learn: str | None = None, **keywords) -> Any:
     `learn` names a static boolean field that says whether the optimiser moves this one; without it, it does.
     """
     return eqx.field(converter=_positive_array, metadata={"bijector": Exp(lower), "learn": learn}, **keywords)
+
+
+def softplus(**keywords) -> Any:
+    """A field of positive numbers, which the optimiser sees through softplus. Raises ValueError on numbers ≤ 0."""
+    return eqx.field(converter=_positive_array, metadata={"bijector": Softplus()}, **keywords)
+
+
+def clipped(lower: float, **keywords) -> Any:
+    """A field of positive numbers that the optimiser moves as they are, down to `lower` > 0. Raises ValueError on
+    numbers ≤ 0."""
+    return eqx.field(converter=_positive_array, metadata={"bijector": Clip(lower)}, **keywords)
 
 
 def bounded(lower: float, upper: float, learn: str | None = None, **keywords) -> Any:

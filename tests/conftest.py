@@ -1,7 +1,9 @@
 """Core tests run in float64 inside a scope; edge tests (estimators, command line) must get by without it."""
 
+import gc
 import os
 from importlib.metadata import version
+from pathlib import Path
 
 # Most of a test's time is XLA's compilation, and most of that makes code fast which runs once: without it, compilation
 # takes a fifth. A flag that a later XLA no longer knows would be fatal, hence the version. Read at the first
@@ -32,3 +34,14 @@ def float64(request):
     else:
         with jax.enable_x64(True):
             yield
+
+
+@pytest.fixture(autouse=True, scope="module")
+def few_programs():
+    """Every compiled program keeps memory maps, of which Linux allows a process 65,530; past that XLA's compiler
+    crashes. A worker that compiles thousands lets go of them now and then."""
+    yield
+    maps = Path("/proc/self/maps")
+    if maps.exists() and len(maps.read_bytes().splitlines()) > 30_000:
+        jax.clear_caches()
+        gc.collect()

@@ -48,7 +48,8 @@ def test_conformance(name, check):
 def test_every_gaussian_of_the_package_is_in_the_conformance_list():
     public = [getattr(gaussians, name) for name in gaussians.__all__]
     classes = {c for c in public if isclass(c) and issubclass(c, AbstractGaussian) and not isabstract(c)}
-    assert set(GAUSSIANS.values()) == classes
+    # Not a coordinate system of all Gaussians: see test_mean_diagonal.py.
+    assert set(GAUSSIANS.values()) == classes - {gaussians.MeanDiagonal}
 
 
 @pytest.mark.parametrize("first, second", list(permutations(GAUSSIANS, 2)))

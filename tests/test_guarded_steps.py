@@ -20,7 +20,7 @@ from pseudopoint.likelihoods import Poisson, Softmax, StudentT
 from pseudopoint.optimisers import NaturalGradient, constant, converge
 from pseudopoint.params import cast, free
 from pseudopoint.posteriors import Latents, Model, Whitened
-from pseudopoint.recipes import profile
+from pseudopoint.recipes.objectives import profile
 
 N, M, STEPS = 60, 10, 30
 

@@ -12,8 +12,8 @@ import pseudopoint
 
 PACKAGE = Path(pseudopoint.__file__).parent
 ORDER = """
-    params linalg data kernels likelihoods gaussians posteriors bounds laplace history inducing initial optimisers
-    minimisers training optimise recipes files persistence metrics tables estimators report tasks cli
+    params linalg data kernels likelihoods gaussians posteriors pathwise bounds laplace history inducing initial
+    optimisers minimisers training optimise recipes files persistence metrics tables estimators report tasks cli
 """.split()
 CORE = ORDER[: ORDER.index("recipes") + 1]
 EDGE_LIBRARIES = {"sklearn", "pandas", "pyarrow", "typer", "rich", "matplotlib"}

@@ -10,9 +10,11 @@ from pseudopoint.inducing import METHODS, candidates, greedy_variance, kmeans, r
 from pseudopoint.kernels import RBF, Linear, Matern52, White
 from pseudopoint.likelihoods import Gaussian
 from pseudopoint.minimisers import lbfgsb
+from pseudopoint.optimise import tight
 from pseudopoint.params import cast, free
 from pseudopoint.posteriors import InducingPoints, Model
-from pseudopoint.recipes import RACE_ITERATIONS, Settings, fit_model, tight
+from pseudopoint.recipes import Settings, fit_model
+from pseudopoint.recipes.starts import RACE_ITERATIONS
 
 EACH = pytest.mark.parametrize("method", [name for name in METHODS if name != "auto"])
 

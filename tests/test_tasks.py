@@ -8,9 +8,10 @@ import pandas as pd
 import pytest
 
 from pseudopoint import GPClassifier, GPRegressor, metrics, tasks
-from pseudopoint.cli import OPTIMISER, Likelihood, Task, _plain
+from pseudopoint.cli import OPTIMISER, POSTERIOR, Likelihood, Task, _plain
 from pseudopoint.estimators.targets import CLASSIFICATION, REGRESSION
 from pseudopoint.optimise import OPTIMISERS
+from pseudopoint.recipes import FAMILIES
 from pseudopoint.tasks.steps import split
 
 QUICK = {"max_iter": 3, "num_inducing": 5, "kernel": "rbf"}
@@ -123,6 +124,7 @@ def test_a_target_that_does_not_fit_is_one_sentence(tmp_path, y, options, senten
 def test_the_command_line_knows_every_task_and_likelihood_and_no_other():
     assert tuple(Task) == tasks.TASKS
     assert OPTIMISER.split(": ")[1].rstrip(".").split(", ") == list(OPTIMISERS)
+    assert POSTERIOR.split(": ")[1].rstrip(".").split(", ") == list(FAMILIES)
     assert sorted(Likelihood) == sorted({*REGRESSION, *CLASSIFICATION})
 
 

@@ -22,7 +22,7 @@ from ..linalg import factorise
 from ..optimise import OPTIMISERS
 from ..persistence import load as load_tree
 from ..persistence import save as save_tree
-from ..recipes import METHODS, Fitted, Settings, fit_model
+from ..recipes import FAMILIES, METHODS, Fitted, Settings, fit_model
 
 __all__ = ["AbstractEstimator", "computing", "joint", "refuse_non_finite"]
 
@@ -32,6 +32,7 @@ MERGED_ROWS = 500_000
 _CHOICES = {
     "method": METHODS,
     "optimiser": ("auto", *OPTIMISERS),
+    "posterior": tuple(FAMILIES),
     "bound": ("tight", "vfe"),
     "initial": ("warm", "robust", "ulapane"),
     "dtype": ("float64", "float32"),
@@ -52,6 +53,8 @@ class AbstractEstimator(BaseEstimator):
     kernel: Any
     method: Any
     optimiser: Any
+    posterior: Any
+    num_mean_inducing: Any
     num_inducing: Any
     inducing: Any
     learn_inducing: Any
@@ -71,7 +74,7 @@ class AbstractEstimator(BaseEstimator):
         for name, allowed in _CHOICES.items():
             if hasattr(self, name) and getattr(self, name) not in allowed:
                 raise ValueError(f"{name}={getattr(self, name)!r} is unknown: use one of {', '.join(allowed)}")
-        for name in ("num_inducing", "max_iter", "batch_size"):
+        for name in ("num_inducing", "num_mean_inducing", "max_iter", "batch_size"):
             value = getattr(self, name)
             if not (value is None and name != "batch_size" or isinstance(value, Integral) and int(value) > 0):
                 raise ValueError(f"{name}={value!r} must be a positive whole number")
@@ -127,6 +130,8 @@ class AbstractEstimator(BaseEstimator):
         return Settings(
             method=self.method,
             optimiser=self.optimiser,
+            posterior=self.posterior,
+            num_mean_inducing=self.num_mean_inducing,
             num_inducing=self.num_inducing,
             inducing=inducing,
             learn_inducing=self.learn_inducing,

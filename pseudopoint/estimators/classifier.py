@@ -23,7 +23,7 @@ class GPClassifier(ClassifierMixin, AbstractEstimator):
 
     Parameters
     ----------
-    kernel, optimiser, num_inducing, inducing, learn_inducing, initial, scale_inputs, dtype, random_state
+    kernel, optimiser, posterior, num_inducing, inducing, learn_inducing, initial, scale_inputs, dtype, random_state
         As for `GPRegressor`.
     likelihood : str or likelihood object, default "auto"
         "logit" or "probit" for two classes; "softmax", or "robustmax" for labels that may be wrong. "auto": logit for
@@ -59,7 +59,9 @@ class GPClassifier(ClassifierMixin, AbstractEstimator):
         likelihood: Any = "auto",
         method: Any = "auto",
         optimiser: Any = "auto",
+        posterior: Any = "whitened",
         num_inducing: Any = None,
+        num_mean_inducing: Any = None,
         inducing: Any = "auto",
         learn_inducing: Any = True,
         initial: Any = "warm",
@@ -74,7 +76,9 @@ class GPClassifier(ClassifierMixin, AbstractEstimator):
         self.likelihood = likelihood
         self.method = method
         self.optimiser = optimiser
+        self.posterior = posterior
         self.num_inducing = num_inducing
+        self.num_mean_inducing = num_mean_inducing
         self.inducing = inducing
         self.learn_inducing = learn_inducing
         self.initial = initial

@@ -44,6 +44,12 @@ class GPRegressor(RegressorMixin, AbstractEstimator):
         One of the papers' methods by name, from a plain start: "NGD+Adam" (what "svgp" does), "Adam", "GD", "L-BFGS",
         "svi-natural", "svi-SAG", "svi-FG", "svi-L-BFGS-B", "vi-means", "means-PN", "t-SVGP" and others
         (`pseudopoint.optimise.OPTIMISERS` describes each); it implies the method.
+    posterior : str, default "whitened"
+        Family of the approximate posterior: "whitened", "unwhitened", "diagonal" (2M numbers: Kobe 2021), "orthogonal",
+        "hybrid", "decoupled" (more points for the mean: Salimbeni et al. 2018; Cheng and Boots 2017) or "solve" (Shi,
+        Titsias and Mnih 2020); all but the first are for large tables or for study.
+    num_mean_inducing : int, optional
+        How many more points the mean has, or the second block of "solve"; 2M when not given.
     num_inducing : int, optional
         M. Chosen from N when not given.
     inducing : {"auto", "kmeans", "rpcholesky", "greedy", "random"} or array [M, D], default "auto"
@@ -98,7 +104,9 @@ class GPRegressor(RegressorMixin, AbstractEstimator):
         likelihood: Any = "gaussian",
         method: Any = "auto",
         optimiser: Any = "auto",
+        posterior: Any = "whitened",
         num_inducing: Any = None,
+        num_mean_inducing: Any = None,
         inducing: Any = "auto",
         learn_inducing: Any = True,
         bound: Any = "tight",
@@ -116,7 +124,9 @@ class GPRegressor(RegressorMixin, AbstractEstimator):
         self.likelihood = likelihood
         self.method = method
         self.optimiser = optimiser
+        self.posterior = posterior
         self.num_inducing = num_inducing
+        self.num_mean_inducing = num_mean_inducing
         self.inducing = inducing
         self.learn_inducing = learn_inducing
         self.bound = bound

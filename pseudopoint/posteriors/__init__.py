@@ -1,22 +1,42 @@
 """Posterior families, and the one thing that predicts."""
 
 from .base import AbstractPosterior, AbstractProjection, Marginals, Model, Predictor, features, prior_factor
+from .decoupled import Decoupled, DecoupledProjection, Hybrid, InverseHybrid, MeanPoints, Orthogonal, OrthogonalBasis
 from .dense import InducingPoints, Projection, Unwhitened, Whitened
+from .diagonal import AbstractShift, DirectShift, LogShift, Shifted, ShiftedProjection, SoftplusShift
 from .latents import Latents, Predictors, Projections
+from .solve import BlockOptimum, SolveGP, SolveProjection, block_optimum
 
 __all__ = [
     "AbstractPosterior",
     "AbstractProjection",
+    "AbstractShift",
+    "BlockOptimum",
+    "Decoupled",
+    "DecoupledProjection",
+    "DirectShift",
+    "Hybrid",
     "InducingPoints",
+    "InverseHybrid",
     "Latents",
+    "LogShift",
     "Marginals",
+    "MeanPoints",
     "Model",
+    "Orthogonal",
+    "OrthogonalBasis",
     "Predictor",
     "Predictors",
     "Projection",
     "Projections",
+    "Shifted",
+    "ShiftedProjection",
+    "SoftplusShift",
+    "SolveGP",
+    "SolveProjection",
     "Unwhitened",
     "Whitened",
+    "block_optimum",
     "features",
     "prior_factor",
 ]

@@ -27,8 +27,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .linalg import Scalar, cholesky, exp_symmetric, inverse_of_chol, log_symmetric, symmetric
-from .params import Number
+from ..linalg import Scalar, cholesky, exp_symmetric, inverse_of_chol, log_symmetric, symmetric
+from ..params import Number
 
 __all__ = [
     "AbstractGaussian",

@@ -1,0 +1,127 @@
+"""Pseudo-points whose precision is the prior's plus a diagonal: 2M numbers instead of M + M(M + 1)/2.
+
+Opper and Archambeau 2009 at Z = X; Panos et al. 2018 and Kobe 2021 (3.5) to (3.7) for any Z.
+"""
+
+from typing import ClassVar
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from ..kernels import AbstractKernel
+from ..linalg import Factor, Scalar, default_jitter, factorise
+from ..params import Number, clipped, positive, real, softplus
+from .base import AbstractPosterior, AbstractProjection, Marginals, Points, Predictor
+
+__all__ = ["AbstractShift", "DirectShift", "LogShift", "Shifted", "ShiftedProjection", "SoftplusShift"]
+
+Vector = Float[Number, "*C M"]
+
+
+class AbstractShift(eqx.Module):
+    """q(u) = N(Kμ, (K⁻¹ + diag g)⁻¹), g > 0, of a `Shifted`: μ and g, each [M].
+
+    The classes differ in how an ordinary optimiser moves g; natural steps take g as it is. They raise ValueError where
+    a given g is not positive.
+    """
+
+    mu: eqx.AbstractVar[Vector]
+    g: eqx.AbstractVar[Vector]
+
+
+class LogShift(AbstractShift):
+    """g = exp(ξ): a step is a relative change."""
+
+    mu: Vector = real()
+    g: Vector = positive()
+
+
+class SoftplusShift(AbstractShift):
+    """g = log(1 + exp(ξ)), as Kobe proposes for likelihoods that are not Gaussian: linear for large g."""
+
+    mu: Vector = real()
+    g: Vector = softplus()
+
+
+class DirectShift(AbstractShift):
+    """g = max(ξ, 1e-10): g itself, without a constraint as Kobe has it, but a step cannot end at or below zero."""
+
+    mu: Vector = real()
+    g: Vector = clipped(1e-10)
+
+
+class ShiftedProjection(AbstractProjection):
+    """q(f) of q(u) = N(Kμ, S), S = (K⁻¹ + G)⁻¹, from the factor of B = I + G^½KG^½ = LLᵀ alone. With D = L⁻¹G^½,
+        (K + G⁻¹)⁻¹ = DᵀD,        S = K − (DK)ᵀDK                                   (Kobe 3.5)
+        E f(x) = k(x, Z)μ,        V f(x) = k(x, x) − ‖D k(Z, x)‖²                   (Kobe 3.6, its erratum).
+    B is K + G⁻¹ with both sides scaled by G^½: no eigenvalue is below 1, also where K is singular or g → 0.
+    """
+
+    shared: ClassVar[tuple[str, ...]] = ("kernel", "Z", "K", "jitter")
+    # The factor is that of each function's own G.
+    shared_by_predictors: ClassVar[tuple[str, ...]] = ("kernel", "Zm", "Zv", "jitter")
+    kernel: AbstractKernel
+    Z: Float[Array, "M D"]
+    K: Float[Array, "M M"]
+    jitter: Scalar
+    mu: Float[Array, " M"]
+    g: Float[Array, " M"]
+    B: Factor
+
+    @property
+    def divergence(self) -> Scalar:
+        """KL[q ‖ p] = ½ μᵀKμ − ½ tr((K + G⁻¹)⁻¹K) + ½ log |K + G⁻¹| − ½ log |G⁻¹|                   (Kobe 3.7)
+        = ½ μᵀKμ − ½ (M − tr B⁻¹) + ½ log |B|, for G^½KG^½ = B − I. K⁻¹ and log |K| have cancelled.
+        """
+        M = self.K.shape[0]
+        # tr B⁻¹ = ‖L⁻¹‖²
+        trace = jnp.sum(self.B.whiten(jnp.eye(M, dtype=self.K.dtype)) ** 2)
+        return 0.5 * (self.mu @ (self.K @ self.mu) - (M - trace)) + self.B.half_logdet()
+
+    def marginals(self, X: Float[Array, "N D"]) -> Marginals:
+        """q(f) at the rows of X. V f comes as a whole, so all of it counts as explained and the residual is 0: there
+        is nothing for the tight bound to shrink, and `bounds.elbo` is the standard bound whatever `tight` says.
+        """
+        Kux, prior = self.kernel(self.Z, X), self.kernel.diag(X)
+        down = self.B.whiten(jnp.sqrt(self.g)[:, None] * Kux)
+        # Beneath what the difference resolves a variance is rounding error, and at 0 its root has no derivative.
+        variance = jnp.maximum(prior - jnp.sum(down**2, axis=0), jnp.finfo(Kux.dtype).eps * prior)
+        return Marginals(Kux.T @ self.mu, variance, jnp.zeros_like(variance))
+
+    def predictor(self) -> Predictor:
+        """α = μ, D = L⁻¹G^½, no U."""
+        down = self.B.inverse * jnp.sqrt(self.g)
+        none = jnp.zeros((0, self.K.shape[0]), self.K.dtype)
+        return Predictor(self.kernel, self.Z, self.mu, self.Z, down, none, self.jitter, True)
+
+    def covariance(self) -> Float[Array, "M M"]:
+        """S = K − (DK)ᵀDK of q(u)."""
+        DK = (self.B.inverse * jnp.sqrt(self.g)) @ self.K
+        return self.K - DK.T @ DK
+
+
+class Shifted(AbstractPosterior):
+    """q(u) = N(Kμ, (K⁻¹ + diag g)⁻¹): the efficient O(M) parameterisation (Kobe 2021, 3.5).
+
+    The best mean of any Gaussian q is in it; the best covariance is where Z = X, and otherwise nearly so if each row
+    has few pseudo-points near. `q` is an `AbstractShift`. The jitter ε (relative to the mean of K's diagonal k̄) is
+    added to G⁻¹, which makes of g the pseudo-precision g/(1 + εk̄g) ≤ 1/(εk̄): K itself has none, and 0 is allowed.
+    """
+
+    Z: Points
+    q: AbstractShift
+    jitter: float | None = eqx.field(static=True, default=None)
+
+    def project(self, kernel: AbstractKernel) -> ShiftedProjection:
+        """One factorisation, of I + G^½KG^½."""
+        Z, g = jnp.asarray(self.Z), jnp.asarray(self.q.g)
+        K = kernel(Z, Z)
+        jitter = (default_jitter(Z.dtype) if self.jitter is None else self.jitter) * jnp.mean(jnp.diagonal(K))
+        # (G⁻¹ + εk̄)⁻¹
+        g = g / (1 + jitter * g)
+        root = jnp.sqrt(g)
+        # Where rounding alone has pushed an eigenvalue of K below −1/g, B takes a jitter: the divergence is then too
+        # large, so that a bound stays one.
+        B = factorise(jnp.eye(len(g), dtype=K.dtype) + root[:, None] * K * root)
+        return ShiftedProjection(kernel, Z, K, jitter, jnp.asarray(self.q.mu), g, B)

@@ -1,0 +1,138 @@
+"""SOLVE-GP: pseudo-points of two kinds, for f∥, what u = f(Z) says of f, and for f⊥, what is left of it at O."""
+
+from typing import ClassVar, NamedTuple
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from ..gaussians import AbstractGaussian, MeanPrecision
+from ..kernels import AbstractKernel
+from ..linalg import Factor, Scalar, default_jitter, factorise, invert, quad_diag
+from ..params import Number
+from .base import (
+    AbstractPosterior,
+    AbstractProjection,
+    Marginals,
+    Points,
+    Predictor,
+    log_standard_normal,
+    prior_factor,
+)
+
+__all__ = ["BlockOptimum", "SolveGP", "SolveProjection", "block_optimum"]
+
+
+class Moments(NamedTuple):
+    """m, S and R with S = RRᵀ of one q."""
+
+    mean: Float[Array, " M"]
+    cov: Float[Array, "M M"]
+    root: Float[Array, "M M"]
+
+
+class SolveProjection(AbstractProjection):
+    """q(f) through aᵢ = L⁻¹k_ui and cᵢ = L_c⁻¹(k_Oi − A_Oᵀaᵢ), A_O = L⁻¹K_uO, L_cL_cᵀ = K_OO − A_OᵀA_O + εI:
+        E f(x) = aᵀm + cᵀm_w        V f(x) = aᵀSa + cᵀS_wc + (k(x, x) − ‖a‖² − ‖c‖²).
+    `log_prior` is E_q[log p(v) + log p(w)], `entropy` that of q(v)q(w). `probe` is a covariance of v and w that is 0:
+    the slope of a bound in it is what couples the means of both (`optimisers.solve`).
+    """
+
+    shared: ClassVar[tuple[str, ...]] = ("kernel", "Z", "O", "Kuu", "AO", "C")
+    kernel: AbstractKernel
+    Z: Float[Array, "M D"]
+    O: Float[Array, "M2 D"]
+    Kuu: Factor
+    AO: Float[Array, "M M2"]
+    C: Factor
+    v: Moments
+    w: Moments
+    log_prior: Scalar
+    entropy: Scalar
+    probe: Float[Array, "M M2"] | None = None
+
+    @property
+    def divergence(self) -> Scalar:
+        """KL[q(v) ‖ p(v)] + KL[q(w) ‖ p(w)]."""
+        return -self.log_prior - self.entropy
+
+    def marginals(self, X: Float[Array, "N D"]) -> Marginals:
+        """q(f) at the rows of X."""
+        A = self.Kuu.whiten(self.kernel(self.Z, X))
+        C = self.C.whiten(self.kernel(self.O, X) - self.AO.T @ A)
+        residual = jnp.maximum(self.kernel.diag(X) - jnp.sum(A**2, axis=0) - jnp.sum(C**2, axis=0), 0)
+        explained = quad_diag(self.v.cov, A) + quad_diag(self.w.cov, C)
+        if self.probe is not None:
+            explained = explained + 2 * jnp.sum(A * (self.probe @ C), axis=0)
+        return Marginals(A.T @ self.v.mean + C.T @ self.w.mean, explained, residual)
+
+    def predictor(self) -> Predictor:
+        """With the pseudo-points Z ∪ O and D = [[L⁻¹, 0], [−L_c⁻¹A_OᵀL⁻¹, L_c⁻¹]], the inverse of their joint Cholesky
+        factor: α = Dᵀ[m; m_w], U = [[Rᵀ, 0], [0, R_wᵀ]] D.
+        """
+        first = jnp.pad(self.Kuu.inverse, ((0, 0), (0, len(self.O))))
+        second = jnp.concatenate([-self.C.inverse @ (self.AO.T @ self.Kuu.inverse), self.C.inverse], axis=1)
+        points, down = jnp.concatenate([self.Z, self.O]), jnp.concatenate([first, second])
+        up = jnp.concatenate([self.v.root.T @ first, self.w.root.T @ second])
+        alpha = down.T @ jnp.concatenate([self.v.mean, self.w.mean])
+        jitter = jnp.maximum(self.Kuu.jitter, self.C.jitter)
+        return Predictor(self.kernel, points, alpha, points, down, up, jitter, True)
+
+
+class SolveGP(AbstractPosterior):
+    """f = f∥ + f⊥ with f∥ = k(·, Z)K_uu⁻¹u and f⊥ independent of it (Shi, Titsias and Mnih 2020; methods c).
+
+    q is that of v = L⁻¹u and r that of w = L_c⁻¹f⊥(O), both with prior N(0, I). It is `Whitened` with the pseudo-points
+    Z ∪ O whose covariance is block-diagonal: M³ + M₂³ and B(M² + M₂²) where that takes (M + M₂)³ and B(M + M₂)².
+    """
+
+    own: ClassVar[tuple[str, ...]] = ("q", "r")
+    Z: Points
+    O: Float[Number, "M2 D"]
+    q: AbstractGaussian
+    r: AbstractGaussian
+    jitter: float | None = eqx.field(static=True, default=None)
+
+    def project(self, kernel: AbstractKernel) -> SolveProjection:
+        """Two factorisations, of K_uu and of K_OO − A_OᵀA_O."""
+        Z, O = jnp.asarray(self.Z), jnp.asarray(self.O)
+        v, w = (Moments(jnp.asarray(q.mean), q.covariance(), q.root()) for q in (self.q, self.r))
+        Kuu = prior_factor(kernel, Z, self.jitter)
+        AO = Kuu.whiten(kernel(Z, O))
+        C = _orthogonal_factor(kernel(O, O), AO, default_jitter(Z.dtype) if self.jitter is None else self.jitter)
+        log_prior = log_standard_normal(v.mean, v.cov) + log_standard_normal(w.mean, w.cov)
+        entropy = self.q.entropy() + self.r.entropy()
+        return SolveProjection(kernel, Z, O, Kuu, AO, C, v, w, log_prior, entropy)
+
+
+def _orthogonal_factor(KOO, AO, jitter) -> Factor:
+    """C = K_OO − A_OᵀA_O + εI. ε is a share of K_OO, as in the joint matrix of Z ∪ O: where O is close to Z, C is not
+    much more than ε, and less of it would be rounding error."""
+    C = KOO - AO.T @ AO
+    if len(C) == 0:
+        return Factor(C, C, C, jnp.zeros((), C.dtype))
+    level = jitter * jnp.mean(jnp.diagonal(KOO))
+    factor = factorise(C + level * jnp.eye(len(C), dtype=C.dtype))
+    return Factor(factor.K, factor.L, factor.inverse, factor.jitter + level)
+
+
+class BlockOptimum(NamedTuple):
+    """The best q(v)q(w) of a Gaussian likelihood, and what it adds to the bound, ½ [bᵀB⁻¹b − log |P| − log |P_w|]."""
+
+    q: MeanPrecision
+    r: MeanPrecision
+    gain: Scalar
+
+
+def block_optimum(H: Float[Array, "K K"], b: Float[Array, " K"], M: int) -> BlockOptimum:
+    """From H = Σ λᵢφᵢφᵢᵀ and b = Σ λᵢyᵢφᵢ, φᵢ = [aᵢ; cᵢ], of which the first M belong to v: with B = I + H the means
+    are those of the full covariance, [m; m_w] = B⁻¹b, and P, P_w are the diagonal blocks of B.
+
+    The bound at the optimum is −½[Σ log 2π/λᵢ + Σ λᵢyᵢ²] + gain − ½ Σ log(1 + λᵢdᵢ) (standard: − ½ Σ λᵢdᵢ). It is below
+    the collapsed bound of Z ∪ O by Fischer's inequality, log |P| + log |P_w| ≥ log |B|.
+    """
+    B = jnp.eye(len(H), dtype=H.dtype) + H
+    mean = invert(B)[0] @ b
+    P, Pw = B[:M, :M], B[M:, M:]
+    gain = 0.5 * b @ mean + invert(P)[1] + invert(Pw)[1]
+    return BlockOptimum(MeanPrecision(mean[:M], P), MeanPrecision(mean[M:], Pw), gain)

@@ -1,0 +1,275 @@
+"""A fit from start to finish, by each method."""
+
+from collections.abc import Callable
+from functools import partial
+
+import jax
+import numpy as np
+
+from ..bounds import Collapsed, collapsed, collapsed_orthogonal, elbo, marginal, upper
+from ..data import Dataset, chunked
+from ..gaussians import MeanPrecision
+from ..history import Progress
+from ..kernels import AbstractKernel
+from ..laplace import laplace
+from ..likelihoods import AbstractLikelihood, Gaussian
+from ..likelihoods import Laplace as DoubleExponential
+from ..minimisers import FitError, Maximum
+from ..optimise import OPTIMISERS, Options, in_coordinates, optimise
+from ..optimisers import converge, with_q
+from ..params import cast
+from ..posteriors import InducingPoints, Latents, MeanPoints, Model, Whitened
+from ..training import fit, start
+from .families import FAMILIES, family_steppers, prior_q
+from .objectives import (
+    collapsed_objective,
+    evidence,
+    explain,
+    held_points,
+    maximise,
+    mode_evidence,
+    more_points,
+    orthogonal_tight,
+    orthogonal_vfe,
+    points,
+    posterior_q,
+    profile,
+)
+from .settings import COLLAPSED_ROWS, Fitted, Settings, choose_method
+from .starts import start_family, start_general, start_raced, start_sparse
+
+__all__ = ["fit_model"]
+
+AT_ONCE = 2e7  # numbers of the features of all rows that may be held together
+BOLD_RATE = 0.03  # of Adam, for likelihoods that tell less of the latent function than a Gaussian does
+
+
+def fit_model(
+    kernel: AbstractKernel,
+    likelihood: AbstractLikelihood,
+    data: Dataset,
+    settings: Settings,
+    progress: Progress | None = None,
+) -> Fitted:
+    """A model of `data` (standardised, [N, D]) by `settings.method`.
+
+    Raises FitError with cause and remedy when a covariance matrix cannot be factorised or the fit is not finite, and
+    where the method has no use for the likelihood.
+    """
+    method, reason = settings.method, "chosen by the user"
+    named = settings.optimiser != "auto"
+    if named:
+        method, reason = _method_of(settings.optimiser, method), f"optimiser={settings.optimiser!r} is a way of it"
+    elif method == "auto" and settings.posterior == "whitened":
+        method, reason = choose_method(len(data), likelihood)
+    model = cast(Model(kernel, likelihood), data.X.dtype)
+    if settings.posterior == "whitened":
+        course = _course("svgp" if named else method, likelihood)
+    else:
+        method, reason, course = _family_course(settings, method, likelihood, len(data))
+    fitted = course(model, data, settings, progress)
+    if not np.isfinite(fitted.bound):
+        raise FitError(explain(fitted.model, data))
+    return fitted._replace(method=method, reason=reason)
+
+
+def _method_of(optimiser, method):
+    if optimiser not in OPTIMISERS:
+        raise FitError(f"optimiser={optimiser!r} is unknown: use one of auto, {', '.join(OPTIMISERS)}")
+    needed = OPTIMISERS[optimiser].method
+    if method not in ("auto", needed):
+        raise FitError(f"optimiser={optimiser!r} is for method={needed!r}, not {method!r}")
+    return needed
+
+
+def _course(method, likelihood) -> Callable[..., Fitted]:
+    name = type(likelihood).__name__
+    if isinstance(likelihood, Gaussian):
+        if method == "laplace":
+            raise FitError("method='laplace' with a Gaussian likelihood is the exact method: use method='exact'")
+        return {"exact": _fit_exact, "collapsed": _fit_collapsed, "svgp": _fit_svgp}[method]
+    if method == "exact":
+        raise FitError(f"method='exact' needs a Gaussian likelihood, not {name}: use 'collapsed' or 'svgp'")
+    if method == "laplace" and (likelihood.latents > 1 or isinstance(likelihood, DoubleExponential)):
+        raise FitError(
+            f"method='laplace' needs one latent function and a smooth likelihood, which {name} has not: "
+            "use 'collapsed' or 'svgp'"
+        )
+    return {"laplace": _fit_laplace, "collapsed": _fit_profile, "svgp": _fit_minibatches}[method]
+
+
+def _family_course(settings, method, likelihood, N):
+    """Method, reason and course of a posterior that the user named."""
+    name = settings.posterior
+    if name not in FAMILIES:
+        raise FitError(f"posterior={name!r} is unknown: use one of {', '.join(FAMILIES)}")
+    closed = name == "orthogonal" and isinstance(likelihood, Gaussian) and settings.optimiser == "auto"
+    if method == "auto":
+        method = "collapsed" if closed and N <= COLLAPSED_ROWS else "svgp"
+    if method not in ("svgp", "collapsed") or (method == "collapsed" and not closed):
+        raise FitError(f"posterior={name!r} is for method='svgp', not {method!r}, with this likelihood and optimiser")
+    course = _fit_orthogonal if method == "collapsed" else _fit_family
+    return method, f"posterior={name!r}", course
+
+
+def _fit_exact(model, data, settings, progress) -> Fitted:
+    result = maximise(evidence, model, data, settings.max_iter or 200, progress)
+    value, predictor = marginal(result.model, data)
+    value = float(value)
+    return _fitted(result, predictor, value, value, value, ())
+
+
+def _fit_collapsed(model, data, settings, progress) -> Fitted:
+    model, notes = start_sparse(model, data, settings)
+    result = maximise(
+        collapsed_objective(settings), model, data, settings.max_iter or 200, progress, *held_points(settings)
+    )
+    return _finish(result, data, settings, notes)
+
+
+def _fit_laplace(model, data, settings, progress) -> Fitted:
+    result = maximise(mode_evidence, model, data, settings.max_iter or 200, progress)
+    value, predictor = laplace(result.model, data)
+    return _fitted(result, predictor, float(value), float(value), np.inf, ())
+
+
+def _fit_profile(model, data, settings, progress) -> Fitted:
+    """L-BFGS-B on all but q, with an inner loop of natural gradients to the best q at every step."""
+    model, notes = start_raced(model, data, settings)
+    held = (posterior_q, *held_points(settings))
+    result = maximise(profile, model, data, settings.max_iter or 200, progress, *held, carry=model.posterior.q)
+    return _settle(result, with_q(result.model, result.carry), data, notes)
+
+
+def _fit_minibatches(model, data, settings, progress) -> Fitted:
+    """Natural gradients and Adam on minibatches, or a named optimiser; then q settles with all else held fixed."""
+    model, notes = start_general(model, data, settings)
+    result = _optimise(_named(settings), model, data, settings, progress)
+    learned = in_coordinates(result.model, MeanPrecision)
+    features = len(data) * len(learned.posterior.Z) * learned.likelihood.latents
+    if features <= AT_ONCE:
+        learned = _converge(learned, data)
+    else:  # one more epoch: the mean of all its batches
+        steps = -(-len(data) // settings.batch_size)
+        options = Options(steps, settings.batch_size, tight=settings.tight, seed=settings.seed)
+        learned = optimise("NGD", learned, data, options).model
+    return _settle(result, learned, data, notes)
+
+
+_converge = jax.jit(converge)
+
+
+def _fit_svgp(model, data, settings, progress) -> Fitted:
+    """As for any likelihood; but q then takes its optimum for all rows, a natural step of size 1."""
+    if settings.optimiser == "auto":
+        model, notes = start_sparse(model, data, settings)
+        posterior = Whitened(model.posterior.Z, prior_q(model.posterior.Z))
+        model = Model(model.kernel, model.likelihood, posterior)
+    else:
+        model, notes = start_general(model, data, settings)
+    result = _optimise(_named(settings), model, data, settings, progress)
+    return _finish(_with_points(result), data, settings, notes)
+
+
+def _fit_orthogonal(model, data, settings, progress) -> Fitted:
+    """The orthogonal family with its best (m, S, a) integrated out."""
+    model, notes = start_family(model, data, settings)
+    model = Model(model.kernel, model.likelihood, MeanPoints(model.posterior.Z, model.posterior.O))
+    held = () if settings.learn_inducing else (points, more_points)
+    objective = orthogonal_tight if settings.tight else orthogonal_vfe
+    result = maximise(objective, model, data, settings.max_iter or 200, progress, *held)
+    c: Collapsed = collapsed_orthogonal(result.model, data)
+    bound = float(c.tight if settings.tight else c.vfe)
+    return _fitted(result, c.predictor, bound, float(c.vfe), float(upper(result.model, data)), notes)
+
+
+def _fit_family(model, data, settings, progress) -> Fitted:
+    """Any posterior on minibatches: its own natural gradient, and Adam for all else; then an epoch for q alone."""
+    model, notes = start_family(model, data, settings)
+    if settings.optimiser != "auto":
+        result = _optimise(settings.optimiser, model, data, settings, progress)
+        return _settle(result, result.model, data, notes)
+    B, steps = min(settings.batch_size, len(data)), settings.max_iter or 2000
+    rate = settings.learning_rate or (0.02 if isinstance(model.likelihood, Gaussian) else BOLD_RATE)
+    held = () if settings.learn_inducing else (_all_points,)
+    C = model.likelihood.latents
+    learning, settling = family_steppers(settings.posterior, len(data), B, steps, rate, held, settings.tight, C)
+    state = start(model, learning, data, settings.seed)
+    state, history = fit(state, learning, data, steps=steps, batch_size=B, progress=progress)
+    result, model = Maximum(state.model, None, np.nan, history, steps, state.undone, True), state.model
+    if settling is not None:
+        state = start(model, settling, data, settings.seed + 1)
+        model = fit(state, settling, data, steps=-(-len(data) // B), batch_size=B)[0].model
+    return _settle(result, model, data, notes)
+
+
+def _all_points(model):
+    each = model.posterior.each if isinstance(model.posterior, Latents) else model.posterior
+    return [getattr(each, name) for name in ("Z", "O") if hasattr(each, name)]
+
+
+def _named(settings):
+    return "NGD+Adam" if settings.optimiser == "auto" else settings.optimiser
+
+
+def _optimise(name, model, data, settings, progress) -> Maximum:
+    rate = settings.learning_rate
+    if rate is None and settings.optimiser == "auto" and not isinstance(model.likelihood, Gaussian):
+        rate = BOLD_RATE
+    options = Options(
+        settings.max_iter,
+        settings.batch_size,
+        rate,
+        learn_inducing=settings.learn_inducing,
+        tight=settings.tight,
+        seed=settings.seed,
+    )
+    try:
+        return optimise(name, model, data, options, progress)
+    except FitError as error:
+        raise FitError(f"{error}: {explain(model, data)}" if "not finite" in str(error) else str(error)) from None
+
+
+def _with_points(result: Maximum) -> Maximum:
+    model = result.model
+    return result._replace(model=Model(model.kernel, model.likelihood, InducingPoints(model.posterior.Z)))
+
+
+def _settle(result: Maximum, model: Model, data, notes) -> Fitted:
+    """The bound and the predictor of a model whose q is at its best; the bound from chunks of rows."""
+    size = max(1024, int(AT_ONCE) // (len(model.posterior.Z) * model.likelihood.latents))
+    if len(data) <= size:
+        value, standard, predictor = _elbos(model, data, len(data))
+    else:
+        stack = chunked(data, size)
+        parts = [_elbos(model, jax.tree.map(lambda x, i=i: x[i], stack), size) for i in range(len(stack.y))]
+        # Every chunk pays the KL divergence of its own: all but one are given back.
+        divergence, predictor = _divergence(model), parts[0][2]
+        value, standard = (sum(part[i] + divergence for part in parts) - divergence for i in (0, 1))
+    return _fitted(result._replace(model=model), predictor, float(value), float(standard), np.inf, notes)
+
+
+@partial(jax.jit, static_argnums=2)
+def _elbos(model, data, num_data):
+    """The tight bound, the standard one, and the posterior that attains them."""
+    value, predictor = elbo(model, data, num_data)
+    return value, elbo(model, data, num_data, tight=False)[0], predictor
+
+
+@jax.jit
+def _divergence(model):
+    """KL[q(u) ‖ p(u)]."""
+    return model.posterior.project(model.kernel).divergence
+
+
+def _finish(result: Maximum, data, settings, notes) -> Fitted:
+    """The natural step of size 1 on all rows: the optimal q for the learned parameters, and the bounds around it."""
+    c: Collapsed = collapsed(result.model, data)
+    bound = float(c.tight if settings.tight else c.vfe)
+    return _fitted(result, c.predictor, bound, float(c.vfe), float(upper(result.model, data)), notes)
+
+
+def _fitted(result, predictor, bound, vfe, upper, notes) -> Fitted:
+    return Fitted(
+        result.model, predictor, "", "", bound, vfe, upper, result.history, result.undone, result.converged, notes
+    )

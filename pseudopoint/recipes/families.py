@@ -1,0 +1,143 @@
+"""Posterior families by name: how each starts, and the natural gradient that moves it."""
+
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import optax
+
+from ..gaussians import MeanPrecision
+from ..kernels import AbstractKernel
+from ..linalg import invert
+from ..optimisers import (
+    AbstractStepper,
+    NaturalGradient,
+    Optax,
+    OrthogonalNaturalGradient,
+    ShiftNaturalGradient,
+    SolveNaturalGradient,
+    averaging,
+)
+from ..posteriors import (
+    AbstractPosterior,
+    Decoupled,
+    Hybrid,
+    Latents,
+    LogShift,
+    Orthogonal,
+    Shifted,
+    SolveGP,
+    Unwhitened,
+    Whitened,
+    prior_factor,
+)
+
+__all__ = ["FAMILIES", "Family", "prior_q", "family_steppers", "several"]
+
+
+class Family(NamedTuple):
+    """What a family is, in words; whether it has more points O; how it starts from points and a kernel; and its stepper
+    for (γ, optimiser of the rest or None, frozen, tight, number of latent functions)."""
+
+    about: str
+    more_points: bool
+    start: Callable[[Any, Any, AbstractKernel], AbstractPosterior]
+    stepper: Callable[..., AbstractStepper | None]
+
+
+def prior_q(Z) -> MeanPrecision:
+    """N(0, I), one number a point."""
+    return MeanPrecision(jnp.zeros(len(Z), Z.dtype), jnp.eye(len(Z), dtype=Z.dtype))
+
+
+def several(posterior: AbstractPosterior, C: int) -> AbstractPosterior:
+    """The same start for C latent functions."""
+    if C == 1:
+        return posterior
+    select = lambda p: [getattr(p, name) for name in p.own]
+    stack = jax.tree.map(lambda x: jnp.broadcast_to(x, (C, *jnp.shape(x))), select(posterior))
+    return Latents(each=eqx.tree_at(select, posterior, stack))  # pyright: ignore[reportCallIssue]
+
+
+def _unwhitened(Z, O, kernel):
+    precision, _ = invert(prior_factor(kernel, Z, None).K)
+    return Unwhitened(Z, MeanPrecision(jnp.zeros(len(Z), Z.dtype), precision))
+
+
+def _zeros(points):
+    return jnp.zeros(len(points), points.dtype)
+
+
+def _natural(gamma, rest, frozen, tight, C):
+    return NaturalGradient(gamma, rest, frozen, tight)
+
+
+def _orthogonal(gamma, rest, frozen, tight, C):
+    # Several latent functions have one system for the mean each, which the joint step does not know: Adam moves a.
+    if C > 1:
+        return _natural(gamma, rest, frozen, tight, C)
+    return OrthogonalNaturalGradient(gamma, rest=rest, frozen=frozen, tight=tight)
+
+
+def _shift(gamma, rest, frozen, tight, C):
+    return ShiftNaturalGradient(gamma, rest, frozen)
+
+
+def _solve(gamma, rest, frozen, tight, C):
+    return SolveNaturalGradient(gamma, rest, frozen, tight)
+
+
+def _ordinary(gamma, rest, frozen, tight, C):
+    return None if rest is None else Optax(rest, frozen, tight)
+
+
+FAMILIES: dict[str, Family] = {
+    "whitened": Family("q(v) = N(m, S), v = L⁻¹u", False, lambda Z, O, kernel: Whitened(Z, prior_q(Z)), _natural),
+    "unwhitened": Family("q(u) = N(m, S)", False, _unwhitened, _natural),
+    "diagonal": Family(
+        "q(u) = N(Kμ, (K⁻¹ + diag g)⁻¹), 2M numbers (Kobe 2021)",
+        False,
+        lambda Z, O, kernel: Shifted(Z, LogShift(_zeros(Z), jnp.ones(len(Z), Z.dtype))),
+        _shift,
+    ),
+    "decoupled": Family(
+        "mean and covariance from points of their own (Cheng and Boots 2017)",
+        True,
+        lambda Z, O, kernel: Decoupled(  # pyright: ignore[reportCallIssue]
+            Z=Z, O=O, a=_zeros(O), B=jnp.eye(len(Z), dtype=Z.dtype), jitter=None
+        ),
+        _ordinary,
+    ),
+    "hybrid": Family(
+        "more points for the mean, by ordinary gradients (Salimbeni et al. 2018)",
+        True,
+        lambda Z, O, kernel: Hybrid(Z=Z, O=O, q=prior_q(Z), a=_zeros(O), jitter=None),
+        _natural,
+    ),
+    "orthogonal": Family(
+        "more points for the mean, orthogonal to those of the covariance (Salimbeni et al. 2018)",
+        True,
+        lambda Z, O, kernel: Orthogonal(Z=Z, O=O, q=prior_q(Z), a=_zeros(O), jitter=None),
+        _orthogonal,
+    ),
+    "solve": Family(
+        "two blocks of points, independent of each other (Shi, Titsias and Mnih 2020)",
+        True,
+        lambda Z, O, kernel: SolveGP(Z=Z, O=O, q=prior_q(Z), r=prior_q(O), jitter=None),
+        _solve,
+    ),
+}
+
+
+@lru_cache(maxsize=32)
+def family_steppers(
+    name: str, N: int, B: int, steps: int, rate: float, held: tuple, tight: bool, C: int
+) -> tuple[Any, AbstractStepper | None]:
+    """What learns everything, and what settles q alone (None where a family has no natural gradient). Made once for the
+    same arguments, for JAX compiles a stepper's functions anew when they are others."""
+    make = FAMILIES[name].stepper
+    adam = optax.adam(optax.cosine_decay_schedule(rate, steps))
+    return make(averaging(N, B, 5.0, 0.1), adam, held, tight, C), make(averaging(N, B), None, held, tight, C)

@@ -1,0 +1,111 @@
+"""What is maximised over hyperparameters, by what, and why it could not be."""
+
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from ..bounds import collapsed_orthogonal, elbo, marginal
+from ..data import Dataset
+from ..gaussians import MeanPrecision
+from ..inducing import sample
+from ..laplace import laplace
+from ..linalg import explain_failure
+from ..minimisers import FitError, Maximum, lbfgsb
+from ..optimise import tight, vfe
+from ..optimisers import converge, with_q
+from ..params import free
+from ..posteriors import Model
+
+__all__ = [
+    "collapsed_objective",
+    "evidence",
+    "explain",
+    "held_points",
+    "maximise",
+    "mode_evidence",
+    "more_points",
+    "orthogonal_tight",
+    "orthogonal_vfe",
+    "points",
+    "posterior_q",
+    "profile",
+]
+
+
+def posterior_q(model: Model) -> Any:
+    """The model's q, or its place."""
+    return model.posterior.q
+
+
+def points(model: Model) -> Any:
+    """The model's pseudo-points, or their place."""
+    return model.posterior.Z
+
+
+def more_points(model: Model) -> Any:
+    """The points of the mean, or their place."""
+    return model.posterior.O
+
+
+def collapsed_objective(settings):
+    """The collapsed bound that was asked for."""
+    return tight if settings.tight else vfe
+
+
+def held_points(settings) -> tuple:
+    """What does not move where pseudo-points are to stay."""
+    return () if settings.learn_inducing else (points,)
+
+
+def evidence(model: Model, data: Dataset):
+    """log p(y)."""
+    return marginal(model, data)[0]
+
+
+def orthogonal_tight(model: Model, data: Dataset):
+    """The tight bound of the orthogonal family at its best."""
+    return collapsed_orthogonal(model, data).tight
+
+
+def orthogonal_vfe(model: Model, data: Dataset):
+    """The standard bound of the orthogonal family at its best."""
+    return collapsed_orthogonal(model, data).vfe
+
+
+def mode_evidence(model: Model, data: Dataset):
+    """Laplace's approximation of log p(y)."""
+    return laplace(model, data)[0]
+
+
+def profile(model: Model, data: Dataset, q: MeanPrecision):
+    """The bound at its best q, found from `q` by natural steps; and that q, for the next search to begin at.
+
+    At the optimum in q the bound's derivative in all else is the partial one (envelope theorem).
+    """
+    held = with_q(lax.stop_gradient(model), q)
+    q = lax.stop_gradient(converge(held, data).posterior.q)
+    return elbo(with_q(model, q), data, len(data))[0], q
+
+
+def maximise(objective, model, data, max_iter, progress, *frozen, carry=None) -> Maximum:
+    """L-BFGS-B on all numbers of the model but the frozen ones. Raises FitError with cause and remedy."""
+    scale = float(len(data))
+    try:
+        return lbfgsb(
+            objective, free(model, *frozen), data, carry=carry, max_iter=max_iter, progress=progress, scale=scale
+        )
+    except FitError as error:
+        raise FitError(f"{error}: {explain(model, data)}") from None
+
+
+def explain(model: Any, data: Dataset) -> str:
+    """Why a bound is not finite: the data, or the covariance of the points that are factorised."""
+    for name, values in (("inputs", data.X), ("target", data.y), ("weights", data.weight), ("noise", data.noise)):
+        if not np.isfinite(np.asarray(values)).all():
+            return f"the {name} contain NaN or infinity: drop or impute those rows"
+    exact = model.posterior is None
+    points = sample(data, 2000, 0).X if exact else model.posterior.Z
+    K = np.asarray(model.kernel(jnp.asarray(points), jnp.asarray(points)))
+    return explain_failure(K, "the covariance of the " + ("rows" if exact else "inducing points"), np.asarray(points))

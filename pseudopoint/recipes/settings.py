@@ -1,0 +1,80 @@
+"""What a user may choose, what is chosen for them, and what a fit gives."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from ..history import Record
+from ..likelihoods import AbstractLikelihood, Gaussian
+from ..posteriors import Model, Predictor, Predictors
+
+__all__ = ["METHODS", "Fitted", "Settings", "choose_method", "choose_num_inducing"]
+
+METHODS = ("auto", "exact", "laplace", "collapsed", "svgp")
+EXACT_ROWS = 1000
+COLLAPSED_ROWS = 50_000
+FULL_BATCH = 2000  # rows, for likelihoods without a closed form
+
+
+class Settings(NamedTuple):
+    """What a user may choose; None lets `fit_model` choose."""
+
+    method: str = "auto"
+    optimiser: str = "auto"
+    posterior: str = "whitened"
+    num_mean_inducing: int | None = None
+    num_inducing: int | None = None
+    inducing: str | np.ndarray = "auto"
+    learn_inducing: bool = True
+    tight: bool = True
+    warm: bool = False
+    max_iter: int | None = None
+    batch_size: int = 1024
+    learning_rate: float | None = None
+    seed: int = 0
+
+
+class Fitted(NamedTuple):
+    """A fitted model, all it takes to predict, and what to tell the user. Bounds are of the standardised target.
+
+    Only a Gaussian likelihood has an upper bound; else `upper` is infinite. With `laplace`, the "bound" is none: it is
+    Laplace's approximation of the log evidence.
+    """
+
+    model: Model
+    predictor: Predictor | Predictors
+    method: str
+    reason: str
+    bound: float
+    vfe: float
+    upper: float
+    history: tuple[Record, ...]
+    undone: int
+    converged: bool
+    notes: tuple[str, ...]
+
+
+def choose_method(N: int, likelihood: AbstractLikelihood) -> tuple[str, str]:
+    """The method for N rows, and why."""
+    if not isinstance(likelihood, Gaussian):
+        # Several latent functions take more steps to their best posterior, each blind to the others: with two it still
+        # pays, with a class each it took up to ten times as long as minibatches (classes that are separable).
+        if likelihood.latents > 2:
+            return "svgp", f"{N} rows of {likelihood.latents} latent functions: minibatches, as full passes are slow"
+        most = FULL_BATCH if likelihood.latents == 1 else FULL_BATCH // 4
+        if N <= most:
+            return "collapsed", f"{N} rows: few enough for full passes with the best posterior at every step"
+        return "svgp", f"{N} rows: minibatches, as full passes are slow for this likelihood beyond {most}"
+    if N <= EXACT_ROWS:
+        return "exact", f"{N} rows: the exact Gaussian process is affordable up to {EXACT_ROWS}"
+    if N <= COLLAPSED_ROWS:
+        return (
+            "collapsed",
+            f"{N} rows: too many for the exact method, and full passes are affordable up to {COLLAPSED_ROWS}",
+        )
+    return "svgp", f"{N} rows: minibatches, as full passes are slow beyond {COLLAPSED_ROWS}"
+
+
+def choose_num_inducing(N: int) -> int:
+    """M = 2√N between 50 and 300: the error falls fast with M at first, the cost rises with M²."""
+    return int(min(N, np.clip(2 * np.sqrt(N), 50, 300)))

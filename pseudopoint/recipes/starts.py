@@ -1,0 +1,138 @@
+"""Where a fit starts: pseudo-points, warm hyperparameters, and races between them."""
+
+from collections.abc import Callable
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+
+from ..inducing import candidates, sample
+from ..kernels import AbstractStationary, Periodic
+from ..likelihoods import Gaussian
+from ..minimisers import Maximum
+from ..optimisers import with_q
+from ..params import cast
+from ..posteriors import InducingPoints, Model, Whitened
+from .families import FAMILIES, prior_q, several
+from .objectives import collapsed_objective, evidence, held_points, maximise, posterior_q, profile
+from .settings import choose_num_inducing
+
+__all__ = ["start_family", "start_general", "start_raced", "start_sparse"]
+
+RACE_ROWS, RACE_ITERATIONS = 4000, 20
+SMALL = 500  # rows for which the race goes on to the end
+WARM_ROWS, WARM_ITERATIONS = 500, 50
+
+
+def start_general(model, data, settings):
+    """Pseudo-points by k-means unless another way is asked for, and q(v) = p(v)."""
+    way = "kmeans" if isinstance(settings.inducing, str) and settings.inducing == "auto" else settings.inducing
+    ((name, runner),) = _general(model, data, settings, way).items()
+    return runner, points_notes(name, len(runner.posterior.Z), asked(data, settings))
+
+
+def start_raced(model, data, settings):
+    """The same from the start that climbs highest; several latent functions climb too slowly for a race."""
+    if model.likelihood.latents > 1:
+        return start_general(model, data, settings)
+    runners = _general(model, data, settings, settings.inducing)
+    few = cast(sample(data, RACE_ROWS, settings.seed), data.X.dtype)
+
+    def climb(runner):
+        held = (posterior_q, *held_points(settings))
+        result = maximise(
+            profile,
+            runner,
+            few,
+            min(RACE_ITERATIONS, (settings.max_iter or 200) // 4 + 1),
+            None,
+            *held,
+            carry=runner.posterior.q,
+        )
+        return result._replace(model=with_q(result.model, result.carry))
+
+    name, runner = _race(runners, climb)
+    return runner, points_notes(name, len(runner.posterior.Z), asked(data, settings))
+
+
+def _general(model, data, settings, way) -> dict[str, Model]:
+    """A model for every way to place the points."""
+    C, runners = model.likelihood.latents, {}
+    for name, points in candidates(way, model.kernel, data, asked(data, settings), settings.seed).items():
+        Z = jnp.asarray(points, data.X.dtype)
+        runners[name] = Model(model.kernel, model.likelihood, several(Whitened(Z, prior_q(Z)), C))
+    return runners
+
+
+def asked(data, settings) -> int:
+    """M, as asked for or chosen."""
+    if not isinstance(settings.inducing, str):
+        return len(settings.inducing)
+    return settings.num_inducing or choose_num_inducing(len(data))
+
+
+def _race(runners: dict[str, Model], climb: Callable[[Model], Maximum]) -> tuple[str, Model]:
+    """The name of the start whose climb ends highest, and where it stands."""
+    if len(runners) == 1:
+        return next(iter(runners.items()))
+    results = {name: climb(runner) for name, runner in runners.items()}
+    name = max(results, key=lambda name: results[name].bound)
+    return name, results[name].model
+
+
+def start_family(model, data, settings):
+    """A posterior family at its start: Z by k-means, or as asked, and more points O by k-means with another seed."""
+    way = "kmeans" if isinstance(settings.inducing, str) and settings.inducing == "auto" else settings.inducing
+    M, family = asked(data, settings), FAMILIES[settings.posterior]
+    place = lambda way, M, seed: next(iter(candidates(way, model.kernel, data, M, seed).items()))
+    name, Z = place(way, M, settings.seed)
+    notes = points_notes(name, len(Z), M)
+    G = settings.num_mean_inducing or 2 * M
+    O = place("kmeans", G, settings.seed + 1)[1] if family.more_points else np.zeros((0, data.X.shape[1]))
+    if family.more_points:
+        notes += (f"posterior {settings.posterior}: {len(O)} more points, {family.about}",)
+    posterior = family.start(jnp.asarray(Z, data.X.dtype), jnp.asarray(O, data.X.dtype), model.kernel)
+    return Model(model.kernel, model.likelihood, several(posterior, model.likelihood.latents)), notes
+
+
+def points_notes(name, used, M):
+    notes = (f"inducing points: {used}, started by {name}",)
+    if used < M:
+        notes += (f"only {used} of {M} inducing points used: there are no more distinct rows for them",)
+    return notes
+
+
+def start_sparse(model, data, settings):
+    """The model with pseudo-points, and notes on where they came from.
+
+    Where several starts are tried, each climbs the bound of a sample of rows for a few iterations, and the best goes on
+    from where it stands. The bound before climbing is a poor judge: points move, and take the hyperparameters along.
+    Warm hyperparameters race against cold ones, for few rows may mislead (rows that repeat look free of noise).
+    """
+    M, runners = asked(data, settings), {}
+    for origin, base in ({"": model} | ({" (warm)": _warm(model, data, settings)} if settings.warm else {})).items():
+        for name, Z in candidates(settings.inducing, base.kernel, data, M, settings.seed).items():
+            points = InducingPoints(jnp.asarray(Z, data.X.dtype))
+            runners[name + origin] = Model(base.kernel, base.likelihood, points)
+    few = cast(sample(data, RACE_ROWS, settings.seed), data.X.dtype)
+    length = max(RACE_ITERATIONS, settings.max_iter or 200) if len(data) <= SMALL else RACE_ITERATIONS
+    climb = lambda runner: maximise(collapsed_objective(settings), runner, few, length, None, *held_points(settings))
+    name, runner = _race(runners, climb)
+    return runner, points_notes(name, len(runner.posterior.Z), M)
+
+
+def _warm(model, data, settings):
+    """The model with hyperparameters from an exact fit of a few rows, tempered.
+
+    Sparse bounds have optima in which a weak input is ignored for good; an exact fit of few rows tells which inputs
+    matter before any pseudo-point is placed. What it cannot know from few rows is held back: the noise starts no
+    smaller than usual, and no input starts as irrelevant, where its gradient would vanish.
+    """
+    few = cast(sample(data, WARM_ROWS, settings.seed), data.X.dtype)
+    learned = maximise(evidence, model, few, WARM_ITERATIONS, None).model
+    noise = Gaussian(jnp.maximum(learned.likelihood.variance, model.likelihood.variance))
+    kernel = learned.kernel
+    if isinstance(kernel, AbstractStationary | Periodic):
+        longest = 2 * jnp.sqrt(jnp.asarray(data.X.shape[1], data.X.dtype))
+        kernel = eqx.tree_at(lambda k: k.lengthscale, kernel, jnp.minimum(kernel.lengthscale, longest))
+    return Model(kernel, noise)
