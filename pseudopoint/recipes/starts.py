@@ -20,6 +20,7 @@ from .settings import choose_num_inducing
 __all__ = ["start_family", "start_general", "start_raced", "start_sparse"]
 
 RACE_ROWS, RACE_ITERATIONS = 4000, 20
+SHORT_RACE = 8  # iterations, where each takes an inner loop
 SMALL = 500  # rows for which the race goes on to the end
 WARM_ROWS, WARM_ITERATIONS = 500, 50
 
@@ -44,7 +45,7 @@ def start_raced(model, data, settings):
             profile,
             runner,
             few,
-            min(RACE_ITERATIONS, (settings.max_iter or 200) // 4 + 1),
+            min(SHORT_RACE, (settings.max_iter or 200) // 4 + 1),
             None,
             *held,
             carry=runner.posterior.q,
