@@ -91,7 +91,7 @@ def start_family(model, data, settings):
     G = settings.num_mean_inducing or 2 * M
     O = place("kmeans", G, settings.seed + 1)[1] if family.more_points else np.zeros((0, data.X.shape[1]))
     if family.more_points:
-        notes += (f"posterior {settings.posterior}: {len(O)} more points, {family.about}",)
+        notes += (f"posterior {settings.posterior} ({family.about}): {len(O)} more points",)
     posterior = family.start(jnp.asarray(Z, data.X.dtype), jnp.asarray(O, data.X.dtype), model.kernel)
     return Model(model.kernel, model.likelihood, several(posterior, model.likelihood.latents)), notes
 
