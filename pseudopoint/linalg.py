@@ -1,4 +1,4 @@
-"""The only file that factorises. Positive definite matrices, their factors, and the derivatives of both.
+"""The only file that factorises covariances. Positive definite matrices, their factors, and the derivatives of both.
 
 A covariance matrix K is used here in three ways: whitening (L⁻¹B), its log determinant and its quadratic form. Each
 has a derivative far cheaper than that of the Cholesky factor itself, so gradients never run through a factorisation:

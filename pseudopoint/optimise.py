@@ -104,10 +104,6 @@ def _points(model):
     return model.posterior.Z
 
 
-def _q(model):
-    return model.posterior.q
-
-
 def _stepping(coordinates, make, whole=False):
     """A stepper on minibatches, or on all rows every time."""
 
