@@ -7,6 +7,7 @@ Kernels are added and multiplied with + and *, and `kernel.on(0, 2)` acts on inp
 """
 
 from abc import abstractmethod
+from functools import partial
 
 import equinox as eqx
 import jax
@@ -60,40 +61,59 @@ class AbstractKernel(eqx.Module):
 
 
 def squared_distance(X: Float[Array, "N D"], Z: Float[Array, "M D"]) -> Float[Array, "N M"]:
-    """‖xᵢ − zⱼ‖² = ‖xᵢ‖² + ‖zⱼ‖² − 2 xᵢᵀzⱼ by one matrix product, about the centre of Z.
+    """‖xᵢ − zⱼ‖² = (xᵢ, ‖xᵢ‖², 1) · (−2zⱼ, 1, ‖zⱼ‖²), one matrix product, about the centre of Z.
 
-    Distances below the rounding error of that sum are zero: a row's distance to itself is exactly 0.
+    Its derivatives are two such products, and no other pass over N × M numbers. Distances below the rounding error of
+    that sum are zero: a row's distance to itself is exactly 0.
     """
     centre = lax.stop_gradient(jnp.mean(Z, axis=0))
     X, Z = X - centre, Z - centre
-    squares = jnp.sum(X**2, axis=1)[:, None] + jnp.sum(Z**2, axis=1)[None, :]
-    r2 = squares - 2 * (X @ Z.T)
-    rounding = (8 + X.shape[1] ** 0.5) * jnp.finfo(r2.dtype).eps * squares
-    return jnp.where(r2 < rounding, 0.0, r2)
+    xx, zz = jnp.sum(X**2, axis=1), jnp.sum(Z**2, axis=1)
+    left = jnp.column_stack([X, xx, jnp.ones_like(xx)])
+    right = jnp.column_stack([-2 * Z, jnp.ones_like(zz), zz])
+    return _above_rounding(left @ right.T, xx, zz, (8 + X.shape[1] ** 0.5) * float(jnp.finfo(X.dtype).eps))
+
+
+@partial(jax.custom_jvp, nondiff_argnums=(3,))
+def _above_rounding(r2, xx, zz, epsilon):
+    return jnp.where(r2 < epsilon * (xx[:, None] + zz), 0.0, r2)
+
+
+@_above_rounding.defjvp
+def _above_rounding_jvp(epsilon, primals, tangents):
+    # Where r² is cut, x = z but for rounding, and so ∂r² = 2(x − z)ᵀ∂(x − z) is 0 but for rounding.
+    return _above_rounding(*primals, epsilon), tangents[0]
 
 
 def _profile(value, slope):
-    """κ(r²) with its derivative κ′(r²) given in closed form, so that no square root is differentiated at zero."""
+    """κ(r²) with its derivative κ′ = slope(r², κ) given in closed form, so that no square root is differentiated at
+    zero and no exponential is computed twice.
+    """
     kappa = jax.custom_jvp(value)
-    kappa.defjvp(lambda primals, tangents: (value(*primals), slope(*primals) * tangents[0]))
+
+    @kappa.defjvp
+    def _(primals, tangents):
+        out = kappa(*primals)
+        return out, slope(*primals, out) * tangents[0]
+
     return kappa
 
 
-_rbf = lambda r2: jnp.exp(-0.5 * r2)
+_rbf = _profile(lambda r2: jnp.exp(-0.5 * r2), lambda r2, kappa: -0.5 * kappa)
 _matern12 = _profile(
     lambda r2: jnp.exp(-jnp.sqrt(r2)),
     # κ′ = −e^{−r}/(2r) has no limit at r = 0, where the kernel has no derivative: 0 is the symmetric choice.
-    lambda r2: jnp.where(r2 > 0, -0.5 * jnp.exp(-jnp.sqrt(r2)) / jnp.sqrt(jnp.where(r2 > 0, r2, 1.0)), 0.0),
+    lambda r2, kappa: jnp.where(r2 > 0, -0.5 * kappa / jnp.sqrt(jnp.where(r2 > 0, r2, 1.0)), 0.0),
 )
 # s = √3 r : κ = (1 + s)e⁻ˢ, κ′ = −(3/2)e⁻ˢ
 _matern32 = _profile(
     lambda r2: (1 + jnp.sqrt(3 * r2)) * jnp.exp(-jnp.sqrt(3 * r2)),
-    lambda r2: -1.5 * jnp.exp(-jnp.sqrt(3 * r2)),
+    lambda r2, kappa: -1.5 * kappa / (1 + jnp.sqrt(3 * r2)),
 )
 # s = √5 r : κ = (1 + s + s²/3)e⁻ˢ, κ′ = −(5/6)(1 + s)e⁻ˢ       (Kobe 2.4 with ν = 5/2, an erratum in the thesis)
 _matern52 = _profile(
     lambda r2: (1 + jnp.sqrt(5 * r2) + (5 / 3) * r2) * jnp.exp(-jnp.sqrt(5 * r2)),
-    lambda r2: (-5 / 6) * (1 + jnp.sqrt(5 * r2)) * jnp.exp(-jnp.sqrt(5 * r2)),
+    lambda r2, kappa: (-5 / 6) * kappa * (1 + jnp.sqrt(5 * r2)) / (1 + jnp.sqrt(5 * r2) + (5 / 3) * r2),
 )
 
 

@@ -31,11 +31,13 @@ __all__ = [
     "resolution",
     "solve_square",
     "symmetric",
+    "transposed_product",
 ]
 
 Scalar = Float[Array, ""]
 
 ESCALATIONS = 5
+SMALL = 80
 
 
 def default_jitter(dtype: np.dtype | type) -> float:
@@ -50,6 +52,11 @@ def resolution(dtype: np.dtype | type) -> float:
     Sums such as yᵀΣ⁻¹y − bᵀB⁻¹b cancel to a share σ²/k of their terms, which must stay well above the machine's ε.
     """
     return 1e-10 if jnp.finfo(dtype).bits == 64 else 1e-5
+
+
+def transposed_product(A: Float[Array, "K M"], B: Float[Array, "K N"]) -> Float[Array, "M N"]:
+    """AᵀB. On CPUs a product whose left factor is read across its rows takes twice the time: the barrier makes a copy."""
+    return lax.optimization_barrier(A.T) @ B
 
 
 class Factor(eqx.Module):
@@ -124,7 +131,13 @@ def _cholesky(K):
 
 @jax.custom_batching.sequential_vmap
 def _inverse_of_chol(L):
-    return lax.linalg.triangular_solve(L, jnp.eye(L.shape[0], dtype=L.dtype), left_side=True, lower=True)
+    # [A 0; B C]⁻¹ = [A⁻¹ 0; −C⁻¹BA⁻¹ C⁻¹]: products do the work, two to three times faster than LAPACK's solve.
+    M = L.shape[0]
+    if M <= SMALL:
+        return lax.linalg.triangular_solve(L, jnp.eye(M, dtype=L.dtype), left_side=True, lower=True)
+    h = M // 2
+    A, C = _inverse_of_chol(L[:h, :h]), _inverse_of_chol(L[h:, h:])
+    return jnp.block([[A, jnp.zeros((h, M - h), L.dtype)], [-(C @ (L[h:, :h] @ A)), C]])
 
 
 @jax.custom_jvp
@@ -160,7 +173,7 @@ def invert(P: Float[Array, "M M"]) -> tuple[Float[Array, "M M"], Scalar]:
     """P⁻¹ and ½ log |P⁻¹| of one positive definite matrix, or of several along leading axes; NaN where it is not."""
     L = cholesky(P)
     inverse = inverse_of_chol(L)
-    return inverse.T @ inverse, -jnp.sum(jnp.log(jnp.diagonal(L)))
+    return transposed_product(inverse, inverse), -jnp.sum(jnp.log(jnp.diagonal(L)))
 
 
 def symmetric(A: Float[Array | np.ndarray, "M M"]) -> Float[Array | np.ndarray, "M M"]:
@@ -246,8 +259,8 @@ def _whiten_bwd(residuals, W):
     inverse, A = residuals
     Phi = jnp.tril(W @ A.T)
     Phi = Phi - 0.5 * jnp.diag(jnp.diagonal(Phi))
-    K_bar = -0.5 * (inverse.T @ (Phi + Phi.T) @ inverse)
-    return K_bar, None, inverse.T @ W
+    K_bar = -0.5 * (transposed_product(inverse, Phi + Phi.T) @ inverse)
+    return K_bar, None, transposed_product(inverse, W)
 
 
 _whiten.defvjp(_whiten_fwd, _whiten_bwd)
@@ -264,7 +277,7 @@ def _half_logdet_fwd(K, L, inverse):
 
 def _half_logdet_bwd(inverse, g):
     # ∂ ½log|K| = ½ K⁻¹
-    return (0.5 * g) * (inverse.T @ inverse), None, None
+    return (0.5 * g) * transposed_product(inverse, inverse), None, None
 
 
 _half_logdet.defvjp(_half_logdet_fwd, _half_logdet_bwd)
