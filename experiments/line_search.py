@@ -1,38 +1,42 @@
 """Which direction is best, in every parameterisation? Salimbeni, Eleftheriadis and Hensman 2018, figures 2 and 8 to 13.
 
-    python experiments/line_search.py --data FOLDER --out experiments/results/line_search.jsonl
-    python experiments/line_search.py --table experiments/results/line_search.jsonl
-
 q alone moves, on all rows; every step's length is found by Brent's method. The optimum is that of `converge`, full
-natural steps until nothing is gained.
+natural steps until nothing is gained. `gap` is the optimum less the bound, in nats, after each step.
 """
 
-import argparse
-import json
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 import jax
 import numpy as np
 import optax
-from settings import computing, start, training_part, write
+from matplotlib.figure import Figure
 
+from pseudopoint.data import Dataset
 from pseudopoint.gaussians import MeanChol, MeanCovariance, MeanLog, Natural, NaturalChol, NaturalLog
 from pseudopoint.likelihoods import Bernoulli, Gaussian, StudentT
 from pseudopoint.minimisers import LBFGS, Gradient, NaturalDirection, Transformed, line_search
 from pseudopoint.optimise import in_coordinates, standard_elbo
 from pseudopoint.optimisers import converge
 from pseudopoint.params import free
+from pseudopoint.posteriors import Model
 
+from .settings import start, training_part
+
+SOURCE = "Salimbeni, Eleftheriadis and Hensman 2018, figures 2 and 8 to 13"
 PUBLISHED = (
     "The natural gradient direction converges faster for all likelihoods and parameterisations; its best step size "
     "goes up to 1; for a Gaussian likelihood one natural step of size 1 is the solution."
 )
-TABLES = {
+CUT = ""
+LIKELIHOODS = {
     "energy": lambda: Gaussian(1.0),
     "boston": lambda: StudentT(1.0, 3.0),
     "pima": lambda: Bernoulli("logit"),
 }
+TABLES = tuple(LIKELIHOODS)
 COORDINATES = {
     "natural": Natural,
     "natural-sqrt": NaturalChol,
@@ -57,80 +61,126 @@ class Config:
     inducing: int = 100
     iterations: int = 100
     near: tuple[float, ...] = (1.0, 0.1, 0.01)  # nats from the optimum that count as there
+    tables: tuple[str, ...] = TABLES
+    coordinates: tuple[str, ...] = tuple(COORDINATES)
 
 
-def run(config: Config, folder: Path, out: Path) -> None:
-    """One row a table, split, parameterisation and direction; those that are in the file already are left alone."""
-    done = {key(json.loads(line)) for line in out.read_text().splitlines()} if out.exists() else set()
-    for split in range(config.splits):
-        for table, likelihood in TABLES.items():
-            data = training_part(folder, table, split, scale_target=table != "pima")
-            model = start(data, likelihood(), config.inducing)
-            best = float(jax.jit(standard_elbo)(jax.jit(lambda m, d: converge(m, d, tight=False))(model, data), data))
-            for coordinates, cls in COORDINATES.items():
-                first = in_coordinates(model, cls)
-                held = (lambda m: m.kernel, lambda m: m.likelihood, lambda m: m.posterior.Z)
-                for name, direction in DIRECTIONS.items():
-                    row = {"table": table, "split": split, "coordinates": coordinates, "direction": name}
-                    if key(row) in done:
-                        continue
-                    result = line_search(
-                        standard_elbo, free(first, *held), data, direction, max_iter=config.iterations, tolerance=1e-12
-                    )
-                    gaps = [best - record.bound for record in result.history]
-                    row |= {"optimum": best, "gap": [round(gap, 6) for gap in gaps]}
-                    row |= {"step_size": [float(f"{record.step_size:.4g}") for record in result.history]}
-                    row |= {"evaluations": result.evaluations, "seconds": round(result.history[-1].seconds, 2)}
-                    write(out, row | {"config": asdict(config)})
-                    print(table, split, coordinates, name, len(gaps), f"{gaps[-1]:.3g}", flush=True)
+FULL = Config()
+QUICK = Config(splits=1, inducing=20, iterations=15, tables=("energy", "pima"), coordinates=("natural",))
+COUNTS = ("splits", "near", "tables", "coordinates")  # near: used when rows are read
 
 
-def key(row: dict) -> tuple:
-    """What makes a row another one."""
-    return row["table"], row["split"], row["coordinates"], row["direction"]
+def cases(config: Config) -> list[dict[str, Any]]:
+    """Every direction in every parameterisation, on every table and split."""
+    return [
+        {"table": table, "split": split, "coordinates": coordinates, "direction": direction}
+        for split in range(config.splits)
+        for table in config.tables
+        for coordinates in config.coordinates
+        for direction in DIRECTIONS
+    ]
 
 
-def iterations_to(row: dict, nats: float) -> float:
+def run(case: dict[str, Any], config: Config, folder: Path) -> dict[str, Any]:
+    """The gap after each step, and the steps' sizes."""
+    data, model, best = problem(folder, case["table"], case["split"], config.inducing)
+    held = (lambda m: m.kernel, lambda m: m.likelihood, lambda m: m.posterior.Z)
+    first = free(in_coordinates(model, COORDINATES[case["coordinates"]]), *held)
+    direction = DIRECTIONS[case["direction"]]
+    result = line_search(standard_elbo, first, data, direction, max_iter=config.iterations, tolerance=1e-12)
+    return {
+        "optimum": best,
+        "gap": [round(best - record.bound, 6) for record in result.history],
+        "step_size": [float(f"{record.step_size:.4g}") for record in result.history],
+        "evaluations": result.evaluations,
+    }
+
+
+@lru_cache(maxsize=1)  # cases that follow each other share it
+def problem(folder: Path, table: str, split: int, M: int) -> tuple[Dataset, Model, float]:
+    """Data, start and the optimum of q."""
+    data = training_part(folder, table, split, scale_target=table != "pima")
+    model = start(data, LIKELIHOODS[table](), M)
+    best = jax.jit(lambda m, d: standard_elbo(converge(m, d, tight=False), d))(model, data)
+    return data, model, float(best)
+
+
+def iterations_to(row: dict[str, Any], nats: float) -> float:
     """How many steps until the bound is so near its optimum; infinite where it never was."""
     there = np.flatnonzero(np.array(row["gap"]) <= nats)
     return float(there[0] + 1) if len(there) else np.inf
 
 
-def summary(rows: list[dict], nats: float = 0.1) -> str:
-    """Median iterations over splits to within `nats`, a line a table and parameterisation, in Markdown."""
-    lines = ["| table | coordinates | " + " | ".join(DIRECTIONS) + " |", "|---|---|" + "---|" * len(DIRECTIONS)]
-    for table in TABLES:
-        for coordinates in COORDINATES:
-            cells = []
-            for name in DIRECTIONS:
-                of = [r for r in rows if key(r)[0] == table and key(r)[2:] == (coordinates, name)]
-                if not of:
-                    cells.append("")
-                    continue
-                counts = [iterations_to(row, nats) for row in of]
-                median = float(np.median(counts))
-                most = len(max(of, key=lambda r: len(r["gap"]))["gap"])
-                gap = float(np.median([row["gap"][-1] for row in of]))
-                cells.append(f"{median:.0f}" if np.isfinite(median) else f"not in {most} ({gap:.3g} nats off)")
-            lines.append(f"| {table} | {coordinates} | " + " | ".join(cells) + " |")
-    return "\n".join(lines)
+def table(rows: list[dict[str, Any]], nats: float = 0.1) -> list[list[str]]:
+    """Median iterations over splits to within `nats` of the optimum, a line a table and parameterisation."""
+    lines = [["table", "coordinates", *DIRECTIONS]]
+    for name, coordinates in dict.fromkeys((row["table"], row["coordinates"]) for row in rows):
+        of = [row for row in rows if (row["table"], row["coordinates"]) == (name, coordinates)]
+        lines.append([name, coordinates, *(_cell([r for r in of if r["direction"] == d], nats) for d in DIRECTIONS)])
+    return lines
 
 
-def main() -> None:
-    """Runs, or prints the table of rows that are there."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--data", type=Path)
-    parser.add_argument("--out", type=Path)
-    parser.add_argument("--table", type=Path)
-    parser.add_argument("--splits", type=int, default=Config.splits)
-    parser.add_argument("--iterations", type=int, default=Config.iterations)
-    arguments = parser.parse_args()
-    if arguments.table:
-        print(summary([json.loads(line) for line in arguments.table.read_text().splitlines()]))
-        return
-    with computing():
-        run(Config(splits=arguments.splits, iterations=arguments.iterations), arguments.data, arguments.out)
+def _cell(rows: list[dict[str, Any]], nats: float) -> str:
+    if not rows:
+        return ""
+    counts = [iterations_to(row, nats) for row in rows]
+    if np.isfinite(np.median(counts)):
+        return f"{np.median(counts):.0f} ({min(counts):.0f} to {max(counts):.0f})"
+    most = max(len(row["gap"]) for row in rows)
+    return f"not in {most} ({np.median([row['gap'][-1] for row in rows]):.3g} nats off)"
 
 
-if __name__ == "__main__":
-    main()
+def figure(rows: list[dict[str, Any]]) -> Figure:
+    """Nats below the optimum after each step, the median over splits; a panel a table and parameterisation."""
+    tables = list(dict.fromkeys(row["table"] for row in rows))
+    coordinates = list(dict.fromkeys(row["coordinates"] for row in rows))
+    size = (1 + 2.3 * len(coordinates), 1 + 2.1 * len(tables))
+    figure = Figure(figsize=size, layout="constrained")
+    grid = figure.subplots(len(tables), len(coordinates), squeeze=False, sharex=True, sharey="row")
+    for i, name in enumerate(tables):
+        for j, system in enumerate(coordinates):
+            axes = grid[i, j]
+            axes.set(xscale="log", yscale="log", title=f"{name}, {system}")
+            for direction in DIRECTIONS:
+                of = (name, system, direction)
+                gaps = [row["gap"] for row in rows if (row["table"], row["coordinates"], row["direction"]) == of]
+                if gaps:
+                    longest = max(map(len, gaps))  # a search that ended stays where it was
+                    curve = np.median([gap + gap[-1:] * (longest - len(gap)) for gap in gaps], axis=0)
+                    axes.plot(np.arange(1, longest + 1), np.maximum(curve, 1e-6), label=direction, marker=".")
+        grid[i, 0].set_ylabel("nats below the optimum")
+    for axes in grid[-1]:
+        axes.set_xlabel("step")
+    grid[0, 0].legend(fontsize="small")
+    return figure
+
+
+def verdict(rows: list[dict[str, Any]]) -> tuple[str, str]:
+    """Does the natural gradient need the fewest iterations, do its steps go to 1, is one enough where q is Gaussian?"""
+    by = {(row["table"], row["split"], row["coordinates"], row["direction"]): row for row in rows}
+    groups = [key[:3] for key in by if all((*key[:3], name) in by for name in DIRECTIONS) and key[3] == "NGD"]
+    if not groups:
+        return "untested", "No parameterisation has all four directions yet."
+    near = rows[0]["config"]["near"]
+    others = [name for name in DIRECTIONS if name != "NGD"]
+    needs = lambda group, name, nats: iterations_to(by[(*group, name)], nats)
+    first = [
+        all(needs(group, "NGD", nats) < min(needs(group, name, nats) for name in others) for nats in near)
+        for group in groups
+    ]
+    text = (
+        f"The natural gradient needs the fewest iterations to {', '.join(map(str, near))} nats in {sum(first)} of "
+        f"{len(first)} pairs of split, table and parameterisation."
+    )
+    natural = [row for row in rows if row["direction"] == "NGD"]
+    pairs = [pair for row in natural for pair in zip(row["step_size"][1:], row["gap"][:-1], strict=True)]
+    late = [step for step, gap in pairs if 1e-4 < gap < 0.1]
+    if late:
+        early = np.median([row["step_size"][0] for row in natural])
+        text += f" Its first step is {early:.2g} long (median), a step from within 0.1 nats {np.median(late):.3g}."
+    exact = [row for row in natural if (row["table"], row["coordinates"]) == ("energy", "natural")]
+    one = [iterations_to(row, 1e-5) == 1 and abs(row["step_size"][0] - 1) < 0.01 for row in exact]
+    if one:
+        text += f" One natural step of size 1 solves the Gaussian likelihood on {sum(one)} of {len(one)} splits."
+    agrees = all(first) and all(one) and abs(np.median(late or [1.0]) - 1) < 0.1
+    return ("agrees" if agrees else "disagrees"), text

@@ -3,6 +3,7 @@
     marginal      log p(y), the exact evidence                      N³
     collapsed     the best q(u) integrated out                      N M²   full data, in chunks of rows
     collapsed_orthogonal, collapsed_decoupled: the same with G more points for the mean      N (M + G)²
+    collapsed_solve                 the same with G more points for both, in a block of their own
     elbo          any q(u), any likelihood                          B M²   minibatches
     upper         an upper bound on log p(y)                        N M²   how much could more pseudo-points gain?
 Always  VFE ≤ tight ≤ log p(y) ≤ upper.  A row's weight multiplies its log likelihood.
@@ -21,19 +22,32 @@ from .data import Dataset, chunked
 from .gaussians import MeanPrecision
 from .likelihoods import Gaussian
 from .linalg import Scalar, factorise, gram, resolution
-from .posteriors import Model, Orthogonal, OrthogonalBasis, Predictor, Predictors, features, prior_factor
+from .posteriors import (
+    Model,
+    Orthogonal,
+    OrthogonalBasis,
+    Predictor,
+    Predictors,
+    Shrunk,
+    SolveGP,
+    block_optimum,
+    features,
+    prior_factor,
+)
 
 __all__ = [
     "Collapsed",
     "collapsed",
     "collapsed_decoupled",
     "collapsed_orthogonal",
+    "collapsed_solve",
     "elbo",
     "energy",
     "expected_log_likelihood",
     "majorised_energy",
     "marginal",
     "optimal_orthogonal",
+    "shrunk",
     "upper",
 ]
 
@@ -132,6 +146,27 @@ def collapsed_decoupled(model: Model, data: Dataset, chunk: int | None = None) -
     B, J = (factorise(jnp.eye(H.shape[0], dtype=Z.dtype) + H) for H in (s.H[:M, :M], s.H[M:, M:]))
     alpha = Koo.inverse.T @ J.solve(s.b[M:])
     return _decoupled(model, s, B, J.quadratic(s.b[M:]), O, alpha, Z, Kuu)
+
+
+@partial(jax.jit, static_argnames="chunk")
+def collapsed_solve(model: Model, data: Dataset, chunk: int | None = None) -> Collapsed:
+    """The bounds of `SolveGP` at its best q(v)q(w): with B = I + Σ λᵢφᵢφᵢᵀ, φᵢ = [aᵢ; cᵢ], and its diagonal blocks,
+        −½ [Σ log 2π/λᵢ + log |P| + log |P_w| + yᵀΛy − bᵀB⁻¹b] minus ½ Σ λᵢdᵢ or ½ Σ log(1 + λᵢdᵢ)
+    (methods c). dᵢ is what neither Z nor O explains: here O takes its part of the variance. Of the posterior nothing
+    but Z, O and jitter is read, and the predictor is that of the best q.
+    """
+    projection = model.posterior.project(model.kernel)
+    s = _statistics(model, Partial(_solve_features, projection), data, jnp.zeros((), data.X.dtype), chunk)
+    best = block_optimum(s.H, s.b, model.posterior.Z.shape[0])
+    posterior = SolveGP(Z=model.posterior.Z, O=model.posterior.O, q=best.q, r=best.r, jitter=model.posterior.jitter)
+    fit = -0.5 * (s.log_noise + s.yy) + best.gain
+    predictor = posterior.project(model.kernel).predictor()
+    return Collapsed(fit - 0.5 * s.log_trace, fit - 0.5 * s.trace, predictor)
+
+
+def _solve_features(projection, X):
+    A, C, d = projection.features(X)
+    return jnp.concatenate([A, C]), d
 
 
 def _orthogonal_optimum(model, data, chunk):
@@ -257,6 +292,25 @@ def majorised_energy(model: Model, batch: Dataset, num_data: int) -> Scalar:
     omega = model.likelihood.at(batch.noise).majoriser(*lax.stop_gradient((mean, explained + d)), batch.y)
     fit = jnp.sum(batch.weight * lax.stop_gradient(omega) * explained)
     return -0.5 * (num_data / len(batch)) * fit + projection.log_prior
+
+
+@jax.jit
+def shrunk(model: Model, data: Dataset, iterations: int = 30) -> Model:
+    """The model with the posterior `Shrunk` and its v at the top of the bound of all rows, for the model's q:
+    v = 1/(1 + Σ wᵢβᵢdᵢ/CN), βᵢ = −2 ∂E[log p(yᵢ | f)]/∂variance at explained + v dᵢ  (methods a.3), a fixed point.
+    """
+    each = model.posterior.each if isinstance(model.posterior, Shrunk) else model.posterior
+    mean, explained, d = each.project(model.kernel).marginals(data.X)
+    likelihood = model.likelihood.at(data.noise)
+
+    def better(_, v):
+        fit = lambda v: jnp.sum(data.weight * likelihood.expectation(mean, explained + v * d, data.y))
+        # Where the log density is not concave β may be negative, and v above 1: no more than twice the prior's.
+        return 1 / (1 + jnp.maximum(-2 * jax.grad(fit)(v) / d.size, -0.5))
+
+    v = lax.fori_loop(0, iterations, better, jnp.ones((), data.X.dtype))
+    posterior = Shrunk(each=each, num_data=len(data), v=v)  # pyright: ignore[reportCallIssue]
+    return Model(model.kernel, model.likelihood, posterior)
 
 
 def elbo(model: Model, batch: Dataset, num_data: int, tight: bool = True) -> tuple[Scalar, Predictor | Predictors]:

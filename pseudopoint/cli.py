@@ -7,6 +7,7 @@ import json
 import math
 import os
 import sys
+from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -15,6 +16,7 @@ import typer
 from rich.console import Console
 
 from pseudopoint import __version__
+from pseudopoint.compiled import keep_compiled
 from pseudopoint.history import Record
 
 __all__ = ["main"]
@@ -160,6 +162,40 @@ def demo(
     _show(result, as_json)
 
 
+@app.command()
+def reproduce(
+    name: Annotated[str | None, typer.Argument(help="An experiment, or all; without it they are listed.")] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Small settings: that it works, not what it finds.")] = False,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for rows, figures and the page [reproduction/full, quick or stored].")
+    ] = None,
+    data: Annotated[Path | None, typer.Option(help="Folder with NAME.csv.gz; else PSEUDOPOINT_DATA.")] = None,
+    download: Annotated[bool, typer.Option("--download", help="Fetch missing tables into the data folder.")] = False,
+    stored: Annotated[bool, typer.Option("--stored", help="Compute nothing: show the rows of the stored run.")] = False,
+    report_only: Annotated[bool, typer.Option("--report-only", help="Compute nothing: show the rows in OUT.")] = False,
+    experiments: Annotated[Path | None, typer.Option(help="A folder of experiments of your own.")] = None,
+    as_json: Json = False,
+):
+    """Reproduce the papers' figures and tables: NAME, or all of them; run again, it goes on where it stopped.
+
+    Each experiment's rows are in OUT/NAME.jsonl, its figure in OUT/NAME.png; the page is OUT/NAME.html, or
+    OUT/report.html for all.
+    """
+    from pseudopoint import reproduce as work
+
+    folder = work.experiments_folder(experiments)
+    place = out or Path("reproduction") / ("stored" if stored else "quick" if quick else "full")
+    rows_from = work.stored_folder(folder) if stored else place
+    if name is None:
+        result: dict[str, Any] = {"experiments": work.listing(rows_from, folder, quick)}
+    else:
+        compute = not (stored or report_only)
+        with _Rows(as_json) as progress:
+            job = work.Job(place, folder, data, rows_from, quick, compute, download, progress)
+            result = work.reproduce(name, job)
+    _show(result, as_json, work.in_lines)
+
+
 @app.callback(invoke_without_command=True)
 def _version(version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False):
     if version:
@@ -195,22 +231,53 @@ class _Progress:
             self.bar.stop()
 
 
-def _bar(console, total):
+class _Rows:
+    """A bar over the rows of each experiment; where the output is no terminal, a plain line a row."""
+
+    def __init__(self, silent: bool):
+        self.console, self.silent = Console(stderr=True), silent
+        self.bar: Any = None
+        self.name: str = ""
+        self.task: Any = None
+
+    def __enter__(self):
+        return self
+
+    def __call__(self, step):
+        if self.silent:
+            return
+        text = ", ".join(str(value) for value in step.case.values())
+        if not self.console.is_terminal:
+            line = f"{step.name} {step.done}/{step.total}: {text} ({step.seconds:.1f} s)"
+            self.console.print(line, highlight=False, markup=False)
+            return
+        if step.name != self.name:
+            self.__exit__()
+            self.name, (self.bar, self.task) = step.name, _bar(self.console, step.total, step.name)
+        self.bar.update(self.task, completed=step.done, text=text.replace("[", "\\["))
+
+    def __exit__(self, *_):
+        if self.bar is not None:
+            self.bar.stop()
+
+
+def _bar(console, total, name="fitting"):
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
     counts = TextColumn("{task.completed}/{task.total}  {task.fields[text]}  time left")
-    bar = Progress("fitting", BarColumn(), counts, TimeRemainingColumn(), console=console, transient=True)
+    bar = Progress(name, BarColumn(), counts, TimeRemainingColumn(), console=console, transient=True)
     bar.start()
     return bar, bar.add_task("fit", total=total, text="")
 
 
-def _show(result: dict[str, Any], as_json: bool):
+def _show(result: dict[str, Any], as_json: bool, in_lines: Callable | None = None):
     if as_json:
         print(json.dumps(_plain(result), allow_nan=False))
         return
     from rich.table import Table as Grid
 
-    from pseudopoint.tasks import in_lines
+    if in_lines is None:
+        from pseudopoint.tasks import in_lines
 
     console, lines = Console(), in_lines(result)
     if not console.is_terminal:
@@ -236,6 +303,7 @@ def _plain(value):
 
 def main() -> None:
     """Run the command line. Every failure is one sentence on standard error and a non-zero exit status."""
+    keep_compiled()
     try:
         app()
     except SystemExit as done:

@@ -1,4 +1,4 @@
-"""Files written whole or not at all."""
+"""Files written whole or not at all, and where files lie that can be made again."""
 
 import os
 import secrets
@@ -6,8 +6,14 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from io import BufferedIOBase
+from pathlib import Path
 
-__all__ = ["whole_file"]
+__all__ = ["user_cache", "whole_file"]
+
+
+def user_cache() -> Path:
+    """The user's folder for what can be made or fetched again: pseudopoint in $XDG_CACHE_HOME, else in ~/.cache."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "pseudopoint"
 
 
 @contextmanager

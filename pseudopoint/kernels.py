@@ -66,7 +66,7 @@ def squared_distance(X: Float[Array, "N D"], Z: Float[Array, "M D"]) -> Float[Ar
     Its derivatives are two such products, and no other pass over N × M numbers. Distances below the rounding error of
     that sum are zero: a row's distance to itself is exactly 0.
     """
-    centre = lax.stop_gradient(jnp.mean(Z, axis=0))
+    centre = lax.stop_gradient(jnp.sum(Z, axis=0) / max(len(Z), 1))
     X, Z = X - centre, Z - centre
     xx, zz = jnp.sum(X**2, axis=1), jnp.sum(Z**2, axis=1)
     left = jnp.column_stack([X, xx, jnp.ones_like(xx)])

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from functools import lru_cache, partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -101,7 +101,8 @@ def standard_elbo(model: Model, data: Dataset):
 
 
 def _points(model):
-    return model.posterior.Z
+    each: Any = model.posterior.each if isinstance(model.posterior, Latents) else model.posterior
+    return [each.Z, each.O] if hasattr(each, "O") else each.Z
 
 
 def _stepping(coordinates, make, whole=False):

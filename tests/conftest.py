@@ -11,6 +11,9 @@ from pathlib import Path
 if tuple(int(part) for part in version("jax").split(".")[:2]) <= (0, 10) and "XLA_FLAGS" not in os.environ:
     os.environ["XLA_FLAGS"] = "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false"
 
+# Nothing is read from, or left in, the folder where the command line keeps compiled programs.
+os.environ["JAX_COMPILATION_CACHE_DIR"] = ""
+
 import jax  # noqa: E402
 import pytest  # noqa: E402
 

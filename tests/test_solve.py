@@ -175,10 +175,29 @@ def test_one_full_step_of_a_gaussian_likelihood_lands_on_the_optimum_with_weight
     reached = elbo(model, P.data(), P.Xs)
     close(reached.tight, rest + best.gain - 0.5 * np.sum(np.log1p(x)), 1e-9)
     close(reached.vfe, rest + best.gain - 0.5 * np.sum(x), 1e-9)
+    integrated = bounds.collapsed_solve(solve(), P.data(), 7)
+    close(integrated.tight, reached.tight, 1e-9)
+    close(integrated.vfe, reached.vfe, 1e-9)
+    for ours, truth in zip(
+        integrated.predictor(P.Xs), model.posterior.project(model.kernel).predictor()(P.Xs), strict=True
+    ):
+        close(ours, truth, 1e-9)
     # More than Z alone, less than a full covariance of all points.
     less, more = (sparse(p.sparse(), p.data(), p.Xs) for p in (P, BOTH))
     assert less.vfe + 1 < reached.vfe < more.vfe and reached.tight < more.tight
     close(info.bound[0], elbo(solve(), P.data(), P.Xs).tight, 1e-10)
+
+
+def test_the_collapsed_bound_has_the_slope_of_the_bound_at_the_best_q():
+    model, *_ = step(SolveNaturalGradient(constant(1.0)), solve(), P.data())
+    rest = free(model, lambda m: [m.posterior.q, m.posterior.r])
+
+    @jax.jit
+    def slopes(x):
+        collapsed = jax.grad(lambda x: bounds.collapsed_solve(rest.rebuild(x), P.data()).tight)
+        return collapsed(x), jax.grad(lambda x: bounds.elbo(rest.rebuild(x), P.data(), N)[0])(x)
+
+    close(*slopes(rest.vector), 1e-8)
 
 
 def test_one_epoch_of_averaging_ends_at_the_optimum_of_all_rows():

@@ -27,7 +27,15 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..linalg import Scalar, cholesky, exp_symmetric, inverse_of_chol, log_symmetric, symmetric
+from ..linalg import (
+    Scalar,
+    cholesky,
+    exp_symmetric,
+    inverse_of_chol,
+    log_symmetric,
+    symmetric,
+    transposed_product,
+)
 from ..params import Number
 
 __all__ = [
@@ -275,7 +283,7 @@ class MeanChol(AbstractGaussian):
     def to_natural(self) -> Natural:
         """S⁻¹ = L⁻ᵀL⁻¹."""
         inverse = inverse_of_chol(jnp.tril(self.chol))
-        precision = inverse.T @ inverse
+        precision = transposed_product(inverse, inverse)
         return Natural(precision @ self.mean, -0.5 * precision)
 
     @staticmethod
@@ -347,7 +355,7 @@ class MeanPrecision(AbstractGaussian):
 
 def _inverse(S):
     inverse = inverse_of_chol(cholesky(S))
-    return inverse.T @ inverse
+    return transposed_product(inverse, inverse)
 
 
 def _log_diagonal(L):

@@ -15,11 +15,22 @@ from jaxtyping import Array, Bool, Float, Int
 from ..bounds import energy
 from ..data import Dataset
 from ..gaussians import MeanCovariance
+from ..likelihoods import AbstractLikelihood
 from ..linalg import Scalar
 from ..params import Free
 from ..posteriors import Model
 
-__all__ = ["AbstractStepper", "Guard", "Info", "all_finite", "energy_slopes", "gaussian_entropy", "with_q"]
+__all__ = [
+    "AbstractStepper",
+    "Guard",
+    "Info",
+    "all_finite",
+    "energy_slopes",
+    "gaussian_entropy",
+    "majorises",
+    "next_precision",
+    "with_q",
+]
 
 Rows = Int[Array, " B"]
 
@@ -76,6 +87,20 @@ def energy_slopes(hyper: Free, mean: Any, cov: Any, batch: Dataset, num_data: in
         return energy(with_q(hyper.rebuild(vector), MeanCovariance(mean, cov)), batch, num_data, tight)
 
     return jax.value_and_grad(objective, (0, 1, 2))(hyper.vector, mean, cov)
+
+
+def majorises(likelihood: AbstractLikelihood) -> bool:
+    """Whether the mean moves with the curvature of a majoriser, and not with that of log p(y | f)."""
+    return likelihood.majorised or not likelihood.concave
+
+
+def next_precision(likelihood: AbstractLikelihood, P: Any, S: Any, target: Any, gamma: Any) -> Any:
+    """(1 − γ)P + γP*, P* = −2 ∂E/∂S, for a log-concave likelihood; else, where P* may be indefinite, the improved
+    Bayesian learning rule P + γG + ½γ² GSG, G = P* − P (Lin, Schmidt and Khan 2020; methods d.2)."""
+    if likelihood.concave:
+        return (1 - gamma) * P + gamma * target
+    G = target - P
+    return P + gamma * G + 0.5 * gamma**2 * (G @ S @ G)
 
 
 def gaussian_entropy(half_logdet: Float[Array, "*C"], size: int) -> Scalar:

@@ -21,7 +21,7 @@ from ..gaussians import MeanCovariance, MeanPrecision
 from ..linalg import Scalar, gram, invert, quad_diag
 from ..params import free
 from ..posteriors import Model, Orthogonal, OrthogonalBasis
-from .base import AbstractStepper, Guard, Info, Rows, all_finite, gaussian_entropy
+from .base import AbstractStepper, Guard, Info, Rows, all_finite, gaussian_entropy, majorises, next_precision
 from .schedules import Schedule, constant
 
 __all__ = [
@@ -204,7 +204,7 @@ class OrthogonalNaturalGradient(AbstractStepper):
             updates, rest = self.rest.update(-dv, state.rest, hyper.vector)
             moved, norm = hyper.rebuild(hyper.vector + guard.scale * jnp.asarray(updates)), jnp.linalg.norm(dv)
         gamma = guard.scale * self.gamma(guard.steps)
-        precision = _next_precision(model.likelihood, q.precision, state.cov, dS, gamma)
+        precision = next_precision(model.likelihood, q.precision, state.cov, -(dS + dS.T), gamma)
         cov, half_logdet = invert(precision)
 
         basis = OrthogonalBasis.of(model.posterior, model.kernel, Kuu)
@@ -223,21 +223,12 @@ class OrthogonalNaturalGradient(AbstractStepper):
         return model, OrthogonalState(cov, half_logdet, curvature, rest, guard), info
 
 
-def _next_precision(likelihood, P, S, dS, gamma):
-    """(1 − γ)P + γP*, P* = −2 ∂E/∂S; or P + γG + ½γ² GSG, G = P* − P, where P* may be indefinite."""
-    target = -(dS + dS.T)
-    if likelihood.concave:
-        return (1 - gamma) * P + gamma * target
-    G = target - P
-    return P + gamma * G + 0.5 * gamma**2 * (G @ S @ G)
-
-
 def _curvature(model, basis, cov, batch, num_data, tight):
     """A, c and κᵢ = (N/B) wᵢβᵢ, or ωᵢ in place of βᵢ where steps of βᵢ would overshoot."""
     likelihood, q, a = model.likelihood.at(batch.noise), model.posterior.q, model.posterior.a
     A, c, d = basis(batch.X)
     mean, explained = A.T @ q.mean + c.T @ a, quad_diag(cov, A)
-    if likelihood.majorised or not likelihood.concave:
+    if majorises(likelihood):
         kappa = likelihood.majoriser(mean, explained + d, batch.y)
     else:
         v = likelihood.shrinkage(d, batch.weight) if tight else jnp.ones_like(d)

@@ -16,7 +16,18 @@ from ..gaussians import MeanCovariance, MeanPrecision
 from ..linalg import Scalar, invert
 from ..params import free
 from ..posteriors import Latents, Model, Whitened, prior_factor
-from .base import AbstractStepper, Guard, Info, Rows, all_finite, energy_slopes, gaussian_entropy, with_q
+from .base import (
+    AbstractStepper,
+    Guard,
+    Info,
+    Rows,
+    all_finite,
+    energy_slopes,
+    gaussian_entropy,
+    majorises,
+    next_precision,
+    with_q,
+)
 from .schedules import Schedule, constant
 
 __all__ = ["NaturalGradient", "NaturalState", "converge"]
@@ -60,13 +71,18 @@ class NaturalGradient(AbstractStepper):
     dual: bool = eqx.field(static=True, default=False)
 
     def init(self, model: Model, num_data: int) -> NaturalState:
-        """The model's q must be in `MeanPrecision` coordinates. Raises ValueError where `dual` has no meaning."""
+        """Raises TypeError where the model's q is not in `MeanPrecision` coordinates, ValueError where `dual` has no
+        meaning."""
+        if not isinstance(model.posterior.q, MeanPrecision):
+            raise TypeError(
+                f"{type(self).__name__} needs a posterior with q in MeanPrecision coordinates: use Optax for others"
+            )
         if self.dual and not _whitened(model.posterior):
             raise ValueError("dual=True needs the posterior Whitened, or Latents of it that share one kernel")
         q = model.posterior.q
         cov, half_logdet = invert(jnp.asarray(q.precision))
         rest = () if self.rest is None else self.rest.init(self._hyper(model).vector)
-        majorised = jnp.asarray(q.precision) if _majorises(model.likelihood) else ()
+        majorised = jnp.asarray(q.precision) if majorises(model.likelihood) else ()
         return NaturalState(cov, half_logdet, majorised, rest, Guard.start(cov.dtype))
 
     def _hyper(self, model):
@@ -86,15 +102,10 @@ class NaturalGradient(AbstractStepper):
             updates, rest = self.rest.update(-dv, state.rest, hyper.vector)
             moved, norm = hyper.rebuild(hyper.vector + guard.scale * jnp.asarray(updates)), jnp.linalg.norm(dv)
         gamma = guard.scale * self.gamma(guard.steps)
-        target = -(dS + dS.mT)
-        if model.likelihood.concave:
-            precision = (1 - gamma) * q.precision + gamma * target
-        else:
-            G = target - q.precision
-            precision = q.precision + gamma * G + 0.5 * gamma**2 * (G @ state.cov @ G)
+        precision = next_precision(model.likelihood, q.precision, state.cov, -(dS + dS.mT), gamma)
         cov, half_logdet = invert(precision)
         preconditioner, majorised = cov, state.majorised
-        if _majorises(model.likelihood):
+        if majorises(model.likelihood):
             # The energy's derivative in S does not depend on S: any S will do. Averaged over batches as P is: a batch
             # of its own would give a curvature that is of low rank, and that goes with the batch's slope.
             value_at = lambda cov: majorised_energy(with_q(model, MeanCovariance(q.mean, cov)), batch, num_data)
@@ -150,10 +161,6 @@ def converge(model: Model, data: Dataset, *, tight: bool = True, tolerance: floa
     infinite = jnp.asarray(jnp.inf, data.X.dtype)
     start = _Inner(first, first, -infinite, infinite, jnp.zeros((), bool), jnp.zeros((), int))
     return lax.while_loop(lambda at: (at.gain > enough) & (at.steps < steps), body, start).best[0]
-
-
-def _majorises(likelihood):
-    return likelihood.majorised or not likelihood.concave
 
 
 def _whitened(posterior):

@@ -17,7 +17,7 @@ from ..linalg import invert
 from ..params import Number, free
 from ..posteriors import AbstractPosterior, Latents, Model, SolveGP, SolveProjection
 from ..posteriors.base import Points
-from .base import AbstractStepper, Guard, Info, Rows, all_finite, gaussian_entropy
+from .base import AbstractStepper, Guard, Info, Rows, all_finite, gaussian_entropy, majorises, next_precision
 from .schedules import Schedule
 
 __all__ = ["SolveNaturalGradient", "SolveState"]
@@ -73,7 +73,7 @@ class SolveNaturalGradient(AbstractStepper):
         (cov, one), (cov_w, two) = _invert(P), _invert(Pw)
         X = jnp.zeros((*P.shape[:-1], Pw.shape[-1]), P.dtype)
         rest = () if self.rest is None else self.rest.init(self._hyper(model).vector)
-        majorised = Blocks(P, X, Pw) if _majorises(model.likelihood) else ()
+        majorised = Blocks(P, X, Pw) if majorises(model.likelihood) else ()
         return SolveState(cov, cov_w, (one, two), X, majorised, rest, Guard.start(cov.dtype))
 
     def _hyper(self, model):
@@ -98,7 +98,7 @@ class SolveNaturalGradient(AbstractStepper):
         J = self._precisions(model, state, gamma, _curvature(dS))
         (cov, one), (cov_w, two) = _invert(J.P), _invert(J.Pw)
         inverse, metric, majorised = cov, J, state.majorised
-        if _majorises(model.likelihood):
+        if majorises(model.likelihood):
             # The energy's derivative in S does not depend on S: any S will do.
             slope = jax.grad(lambda covs: majorised_energy(_probed(model, means, covs), batch, num_data))(covs)
             metric = majorised = _average(gamma, state.majorised, _curvature(slope))
@@ -113,11 +113,9 @@ class SolveNaturalGradient(AbstractStepper):
 
     def _precisions(self, model, state, gamma, target):
         q, r = _own(model.posterior)
-        J = _average(gamma, Blocks(q.precision, state.X, r.precision), target)
-        if model.likelihood.concave:
-            return J
-        P, Pw = _ibl(gamma, q.precision, target.P, state.cov), _ibl(gamma, r.precision, target.Pw, state.cov_w)
-        return Blocks(P, J.X, Pw)
+        move = lambda P, S, target: next_precision(model.likelihood, P, S, target, gamma)
+        P, Pw = move(q.precision, state.cov, target.P), move(r.precision, state.cov_w, target.Pw)
+        return Blocks(P, (1 - gamma) * state.X + gamma * target.X, Pw)
 
 
 class _Probed(AbstractPosterior):
@@ -157,10 +155,6 @@ def _probed(model, means, covs):
     return eqx.tree_at(lambda m: _each(m.posterior), model, probed)
 
 
-def _majorises(likelihood):
-    return likelihood.majorised or not likelihood.concave
-
-
 def _curvature(slope):
     """−2 ∂E/∂S of each block, [a; c][a; c]ᵀ: X stands in the joint matrix twice, so that ∂E/∂X is twice ∂E/∂S there."""
     return Blocks(-(slope.P + slope.P.mT), -slope.X, -(slope.Pw + slope.Pw.mT))
@@ -168,12 +162,6 @@ def _curvature(slope):
 
 def _average(gamma, old, new):
     return Blocks(*((1 - gamma) * a + gamma * b for a, b in zip(old, new, strict=True)))
-
-
-def _ibl(gamma, P, target, cov):
-    """P + γG + ½γ² G P⁻¹ G, G = target − P."""
-    G = target - P
-    return P + gamma * G + 0.5 * gamma**2 * (G @ cov @ G)
 
 
 def _solve(J, inverse, g, gw):

@@ -5,6 +5,7 @@ from .decoupled import Decoupled, DecoupledProjection, Hybrid, InverseHybrid, Me
 from .dense import InducingPoints, Projection, Unwhitened, Whitened
 from .diagonal import AbstractShift, DirectShift, LogShift, Shifted, ShiftedProjection, SoftplusShift
 from .latents import Latents, Predictors, Projections
+from .shrunk import Shrunk, ShrunkProjection
 from .solve import BlockOptimum, SolveGP, SolveProjection, block_optimum
 
 __all__ = [
@@ -31,6 +32,8 @@ __all__ = [
     "Projections",
     "Shifted",
     "ShiftedProjection",
+    "Shrunk",
+    "ShrunkProjection",
     "SoftplusShift",
     "SolveGP",
     "SolveProjection",

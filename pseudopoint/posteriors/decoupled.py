@@ -16,7 +16,7 @@ from jaxtyping import Array, Float, Int
 
 from ..gaussians import AbstractGaussian
 from ..kernels import AbstractKernel
-from ..linalg import Factor, Scalar, default_jitter, factorise, quad_diag
+from ..linalg import Factor, Scalar, default_jitter, factorise, quad_diag, transposed_product
 from ..params import Number
 from .base import (
     AbstractPosterior,
@@ -217,14 +217,13 @@ class OrthogonalBasis(eqx.Module):
         Kuu = prior_factor(kernel, Z, posterior.jitter) if Kuu is None else Kuu
         A_O = Kuu.whiten(kernel(Z, O))
         nugget = _nugget(kernel, O, posterior.jitter) * jnp.eye(O.shape[0], dtype=O.dtype)
-        C = kernel(O, O) - A_O.T @ A_O + nugget
-        none = Factor(C, C, C, jnp.zeros((), O.dtype))
-        return OrthogonalBasis(kernel, Z, O, Kuu, A_O, factorise(C) if O.shape[0] else none)
+        C = kernel(O, O) - transposed_product(A_O, A_O) + nugget
+        return OrthogonalBasis(kernel, Z, O, Kuu, A_O, factorise(C))
 
     def __call__(self, X: Float[Array, "N D"]) -> tuple[Float[Array, "M N"], Float[Array, "G N"], Float[Array, " N"]]:
         """A = L⁻¹K_uf, c(O, X) = K_Of − A_OᵀA, and the residual dᵢ given u."""
         A, d = features(self.kernel, self.Kuu, self.Z, X)
-        return A, self.kernel(self.O, X) - self.A_O.T @ A, d
+        return A, self.kernel(self.O, X) - transposed_product(self.A_O, A), d
 
 
 def _inverse(kernel, Z, O, a, B, columns, jitter) -> DecoupledProjection:
@@ -235,7 +234,7 @@ def _inverse(kernel, Z, O, a, B, columns, jitter) -> DecoupledProjection:
     W = Kuu.whiten(Kuu.K @ jnp.tril(B))
     P = factorise(eye + W @ W.T)
     half = P.whiten(eye)  # S = P⁻¹ = (P^-½)ᵀ P^-½
-    cov = half.T @ half
+    cov = transposed_product(half, half)
     entropy = 0.5 * Z.shape[0] * (1 + jnp.log(2 * jnp.pi)) - P.half_logdet()
     zero = jnp.zeros(Z.shape[:1], Z.dtype)
     log_prior = log_standard_normal(zero, cov) - 0.5 * _norm(kernel, O, a, none, jitter, columns)

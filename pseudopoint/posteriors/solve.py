@@ -8,7 +8,7 @@ from jaxtyping import Array, Float
 
 from ..gaussians import AbstractGaussian, MeanPrecision
 from ..kernels import AbstractKernel
-from ..linalg import Factor, Scalar, default_jitter, factorise, invert, quad_diag
+from ..linalg import Factor, Scalar, default_jitter, factorise, quad_diag, transposed_product
 from ..params import Number
 from .base import (
     AbstractPosterior,
@@ -56,11 +56,15 @@ class SolveProjection(AbstractProjection):
         """KL[q(v) ‖ p(v)] + KL[q(w) ‖ p(w)]."""
         return -self.log_prior - self.entropy
 
+    def features(self, X: Float[Array, "N D"]) -> tuple[Float[Array, "M N"], Float[Array, "M2 N"], Float[Array, " N"]]:
+        """aᵢ, cᵢ and the residual kᵢᵢ − ‖aᵢ‖² − ‖cᵢ‖²."""
+        A = self.Kuu.whiten(self.kernel(self.Z, X))
+        C = self.C.whiten(self.kernel(self.O, X) - transposed_product(self.AO, A))
+        return A, C, jnp.maximum(self.kernel.diag(X) - jnp.sum(A**2, axis=0) - jnp.sum(C**2, axis=0), 0)
+
     def marginals(self, X: Float[Array, "N D"]) -> Marginals:
         """q(f) at the rows of X."""
-        A = self.Kuu.whiten(self.kernel(self.Z, X))
-        C = self.C.whiten(self.kernel(self.O, X) - self.AO.T @ A)
-        residual = jnp.maximum(self.kernel.diag(X) - jnp.sum(A**2, axis=0) - jnp.sum(C**2, axis=0), 0)
+        A, C, residual = self.features(X)
         explained = quad_diag(self.v.cov, A) + quad_diag(self.w.cov, C)
         if self.probe is not None:
             explained = explained + 2 * jnp.sum(A * (self.probe @ C), axis=0)
@@ -108,10 +112,8 @@ class SolveGP(AbstractPosterior):
 def _orthogonal_factor(KOO, AO, jitter) -> Factor:
     """C = K_OO − A_OᵀA_O + εI. ε is a share of K_OO, as in the joint matrix of Z ∪ O: where O is close to Z, C is not
     much more than ε, and less of it would be rounding error."""
-    C = KOO - AO.T @ AO
-    if len(C) == 0:
-        return Factor(C, C, C, jnp.zeros((), C.dtype))
-    level = jitter * jnp.mean(jnp.diagonal(KOO))
+    C = KOO - transposed_product(AO, AO)
+    level = jitter * jnp.sum(jnp.diagonal(KOO)) / max(len(C), 1)
     factor = factorise(C + level * jnp.eye(len(C), dtype=C.dtype))
     return Factor(factor.K, factor.L, factor.inverse, factor.jitter + level)
 
@@ -132,7 +134,7 @@ def block_optimum(H: Float[Array, "K K"], b: Float[Array, " K"], M: int) -> Bloc
     the collapsed bound of Z ∪ O by Fischer's inequality, log |P| + log |P_w| ≥ log |B|.
     """
     B = jnp.eye(len(H), dtype=H.dtype) + H
-    mean = invert(B)[0] @ b
-    P, Pw = B[:M, :M], B[M:, M:]
-    gain = 0.5 * b @ mean + invert(P)[1] + invert(Pw)[1]
-    return BlockOptimum(MeanPrecision(mean[:M], P), MeanPrecision(mean[M:], Pw), gain)
+    both, P, Pw = factorise(B), factorise(B[:M, :M]), factorise(B[M:, M:])
+    gain = 0.5 * both.quadratic(b) - P.half_logdet() - Pw.half_logdet()
+    mean = both.solve(b)
+    return BlockOptimum(MeanPrecision(mean[:M], P.K), MeanPrecision(mean[M:], Pw.K), gain)

@@ -1,0 +1,134 @@
+"""What an experiment offers, and how experiments are found: every file of a folder is one."""
+
+import importlib
+import importlib.util
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Protocol, cast, runtime_checkable
+
+from matplotlib.figure import Figure
+
+import pseudopoint
+
+__all__ = ["Case", "Experiment", "ExperimentError", "Row", "experiment", "experiments_folder", "names"]
+
+PACKAGE = "pseudopoint_experiments"  # the name under which the folder is imported, wherever it lies
+
+Case = dict[str, Any]  # small and flat: what makes a row another one
+Row = dict[str, Any]  # the case, its figures, the config and the versions
+
+
+class ExperimentError(ValueError):
+    """An experiment that is unknown or lacks something. The message says what, where and what to do."""
+
+
+@runtime_checkable
+class Experiment(Protocol):
+    """A module NAME.py of the folder of experiments, on the public interface of the library.
+
+    Its docstring says in the first line what is compared, on what (paper, figure). A module may also have COUNTS, the
+    fields of its config that only say which cases there are (`splits`): rows stay valid when those change.
+    """
+
+    __name__: str
+    __doc__: str | None
+    SOURCE: str  # paper and figure or table
+    PUBLISHED: str  # the finding in words, with numbers where the paper prints them
+    CUT: str  # what of the paper's setting was left out and why; "" if nothing
+    Config: Callable[..., Any]  # a frozen dataclass, whose defaults are the paper's setting
+    FULL: Any  # the config of the stored run
+    QUICK: Any  # under 20 seconds on two cores, compilation included
+    TABLES: Sequence[str]  # names of data sets
+
+    @staticmethod
+    def cases(config: Any) -> list[Case]:
+        """What there is to compute, in this order."""
+        ...
+
+    @staticmethod
+    def run(case: Case, config: Any, folder: Path) -> dict[str, Any]:
+        """The figures of one case, as JSON; no key is one of the case."""
+        ...
+
+    @staticmethod
+    def table(rows: list[Row]) -> list[list[str]]:
+        """The header, then lines of cells."""
+        ...
+
+    @staticmethod
+    def figure(rows: list[Row]) -> Figure:
+        """Drawn from the rows alone."""
+        ...
+
+    @staticmethod
+    def verdict(rows: list[Row]) -> tuple[str, str]:
+        """Whether it "agrees", "disagrees" or is "untested", and why, in numbers of the rows; some may be missing."""
+        ...
+
+
+TEXTS = ("SOURCE", "PUBLISHED", "CUT")
+FUNCTIONS = ("Config", "cases", "run", "table", "figure", "verdict")
+OTHERS = ("FULL", "QUICK", "TABLES")
+
+
+def experiments_folder(folder: str | Path | None = None) -> Path:
+    """`folder`, else the one inside the installed package, else the one beside it in a checkout."""
+    if folder is not None:
+        if not (Path(folder) / "__init__.py").is_file():
+            raise ExperimentError(f"{str(folder)!r} is no folder of experiments: it has no __init__.py")
+        return Path(folder).resolve()
+    package = Path(pseudopoint.__file__).resolve().parent
+    for place in (package / "experiments", package.parent / "experiments"):
+        if (place / "settings.py").is_file():
+            return place
+    raise ExperimentError(f"the folder of experiments is missing: it belongs beside {str(package)!r} or into it")
+
+
+def names(folder: Path) -> list[str]:
+    """The experiments of a folder: its Python files, but for `settings` and those that begin with an underscore."""
+    stems = sorted(path.stem for path in folder.glob("*.py"))
+    return [stem for stem in stems if stem != "settings" and not stem.startswith("_")]
+
+
+def experiment(name: str, folder: Path) -> Experiment:
+    """The experiment of this name. Raises `ExperimentError` if there is none, or if it lacks part of the protocol."""
+    if name not in names(folder):
+        raise ExperimentError(f"there is no experiment {name!r}; the names are {', '.join(names(folder))}, and all")
+    _package(folder)
+    try:
+        module = importlib.import_module(f"{PACKAGE}.{name}")
+    except Exception as error:
+        raise ExperimentError(f"experiments/{name}.py cannot be imported: {type(error).__name__}: {error}") from error
+    return _checked(name, module)
+
+
+def _package(folder: Path) -> None:
+    """Makes the folder importable as `PACKAGE`; another folder of that name is forgotten."""
+    known = sys.modules.get(PACKAGE)
+    if known is not None and list(known.__path__) == [str(folder)]:
+        return
+    for name in [name for name in sys.modules if name == PACKAGE or name.startswith(f"{PACKAGE}.")]:
+        del sys.modules[name]
+    importlib.invalidate_caches()
+    spec = importlib.util.spec_from_file_location(
+        PACKAGE, folder / "__init__.py", submodule_search_locations=[str(folder)]
+    )
+    assert spec is not None and spec.loader is not None
+    package = importlib.util.module_from_spec(spec)
+    sys.modules[PACKAGE] = package
+    spec.loader.exec_module(package)
+
+
+def _checked(name: str, module: ModuleType) -> Experiment:
+    missing = [part for part in (*TEXTS, *FUNCTIONS, *OTHERS) if not hasattr(module, part)]
+    missing += [] if (module.__doc__ or "").strip() else ["a docstring"]
+    if missing:
+        raise ExperimentError(f"experiments/{name}.py lacks {', '.join(missing)}; docs/reproduce.md says what they are")
+    wrong = [f"{part} is no text" for part in TEXTS if not isinstance(getattr(module, part), str)]
+    wrong += [f"{part} cannot be called" for part in FUNCTIONS if not callable(getattr(module, part))]
+    wrong += ["TABLES is one text, not a tuple"] if isinstance(module.TABLES, str) else []
+    if wrong:
+        raise ExperimentError(f"experiments/{name}.py: {'; '.join(wrong)}; docs/reproduce.md says what they are")
+    return cast(Experiment, module)

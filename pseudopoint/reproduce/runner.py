@@ -1,0 +1,177 @@
+"""Runs experiments row by row, resumes them, and hands what there is to the page."""
+
+import gc
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import jax
+from threadpoolctl import threadpool_limits
+
+from pseudopoint.datasets import DataError, data_folder, download, find
+from pseudopoint.reproduce.experiment import Experiment, ExperimentError, experiment, names
+from pseudopoint.reproduce.page import Outcome, outcome, write_page
+from pseudopoint.reproduce.rows import Rows
+
+__all__ = ["Job", "Step", "computing", "listing", "reproduce", "stored_folder"]
+
+MANY_MAPS = 30_000  # every compiled program holds some; Linux allows a process 65,530, and XLA crashes beyond
+
+
+@dataclass(frozen=True)
+class Step:
+    """How far an experiment is: the case just computed is number `done` of `total`."""
+
+    name: str
+    case: dict[str, Any]
+    done: int
+    total: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Job:
+    """What to do with experiments: `folder` has them, `data` their tables (see `datasets.data_folder`), and rows,
+    figures and the page go to `out`.
+
+    With `compute` false no row is computed, and those shown may be of another folder, `rows_from`. `fetch` downloads
+    missing tables.
+    """
+
+    out: Path
+    folder: Path
+    data: Path | None = None
+    rows_from: Path | None = None
+    quick: bool = False
+    compute: bool = True
+    fetch: bool = False
+    progress: Callable[[Step], None] | None = None
+
+
+@contextmanager
+def computing() -> Iterator[None]:
+    """float64, and LAPACK on one thread: its threads and XLA's take the cores from each other."""
+    with jax.enable_x64(True), threadpool_limits(1, user_api="blas"):
+        yield
+
+
+def stored_folder(folder: Path) -> Path:
+    """Where the rows of the stored run lie."""
+    return folder / "results"
+
+
+def listing(out: Path, folder: Path, quick: bool = False) -> list[dict[str, Any]]:
+    """Every experiment by name: source, what it is about, tables needed, rows in `out` and rows wanted.
+
+    One that cannot be used has an `error` instead.
+    """
+    entries = []
+    for name in names(folder):
+        try:
+            module = experiment(name, folder)
+            rows = _rows(module, name, out, quick)
+            about = (module.__doc__ or "").strip().splitlines()[0]
+            entry = {"source": module.SOURCE, "about": about, "tables": list(module.TABLES)}
+            entries.append({"name": name} | entry | {"rows": len(rows.rows()), "wanted": len(rows.cases)})
+        except Exception as error:
+            entries.append({"name": name, "error": _sentence(error)})
+    return entries
+
+
+def reproduce(name: str, job: Job) -> dict[str, Any]:
+    """Runs an experiment, or "all", and writes its rows, NAME.jsonl, its figure, NAME.png, and a page into `job.out`.
+
+    Cases whose row is there already are not computed again. The page is NAME.html, or report.html for "all". What goes
+    wrong in one experiment stops it alone if all are run: the page says why it is untested.
+    """
+    job.out.mkdir(parents=True, exist_ok=True)
+    outcomes = [_safely(each, job) for each in names(job.folder)] if name == "all" else [_one(name, job)]
+    page = job.out / ("report.html" if name == "all" else f"{name}.html")
+    write_page(page, outcomes, job.quick)
+    return {"experiments": [outcome.summary() for outcome in outcomes], "report": str(page)}
+
+
+def _one(name: str, job: Job) -> Outcome:
+    module = experiment(name, job.folder)
+    rows = _rows(module, name, job.rows_from or job.out, job.quick)
+    if job.compute:
+        _compute(name, module, rows, job)
+    return outcome(name, module, rows, job.out)
+
+
+def _safely(name: str, job: Job) -> Outcome:
+    """As `_one`, but whatever goes wrong is told in the outcome, beside the rows that were there before it."""
+    try:
+        return _one(name, job)
+    except Exception as error:  # not KeyboardInterrupt, which ends it all
+        stopped = _sentence(error)
+    finally:
+        jax.clear_caches()
+    try:
+        module = experiment(name, job.folder)
+        return outcome(name, module, _rows(module, name, job.rows_from or job.out, job.quick), job.out, stopped)
+    except Exception:
+        return Outcome.broken(name, stopped)
+
+
+def _compute(name: str, module: Experiment, rows: Rows, job: Job) -> None:
+    """Every missing case, in order; each row is written before the next case begins."""
+    missing = rows.missing()
+    if not missing:
+        return
+    place, config = data_folder(job.data), module.QUICK if job.quick else module.FULL
+    for table in module.TABLES:
+        _have(table, place, job.fetch)
+    versions = {"pseudopoint": version("pseudopoint"), "jax": version("jax"), "commit": _commit(job.folder)}
+    rows.mend()
+    with computing():
+        for case in missing:
+            start = time.perf_counter()
+            rows.append(case, module.run(case, config, place), versions)
+            if job.progress is not None:
+                done = len(rows.cases) - len(rows.missing())
+                job.progress(Step(name, case, done, len(rows.cases), time.perf_counter() - start))
+            _let_go_of_programs()
+
+
+def _have(table: str, place: Path, fetch: bool) -> None:
+    try:
+        find(table, place)
+    except DataError:
+        if not fetch:
+            raise
+        download(table, place)
+
+
+def _rows(module: Experiment, name: str, folder: Path, quick: bool) -> Rows:
+    return Rows(folder / f"{name}.jsonl", module, module.QUICK if quick else module.FULL)
+
+
+def _sentence(error: Exception) -> str:
+    """Our own errors are sentences; of others the type is told too."""
+    text = " ".join(str(error).split())
+    return text if isinstance(error, DataError | ExperimentError) else f"{type(error).__name__}: {text}"
+
+
+def _commit(folder: Path) -> str:
+    """The commit of a checkout, with a + if the code was changed since; "" elsewhere."""
+    git = lambda *words: subprocess.run(["git", "-C", folder.parent, *words], capture_output=True, text=True)
+    try:
+        if not (folder.parent / ".git").exists() or (head := git("rev-parse", "--short", "HEAD")).returncode:
+            return ""
+        changed = git("status", "--porcelain", "--", "pseudopoint", ":(glob)experiments/*.py").stdout
+    except OSError:  # no git
+        return ""
+    return head.stdout.strip() + "+" * bool(changed)
+
+
+def _let_go_of_programs() -> None:
+    maps = Path("/proc/self/maps")
+    if maps.exists() and len(maps.read_bytes().splitlines()) > MANY_MAPS:
+        jax.clear_caches()
+        gc.collect()
