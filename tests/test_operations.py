@@ -1,0 +1,83 @@
+"""What a step may cost: a guard against work that comes back, in counts and not in seconds."""
+
+# Fields take floats and NumPy arrays and become JAX arrays in `cast` or under jit; a type checker knows the last alone.
+# pyright: reportArgumentType=false, reportCallIssue=false
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from operations import operations
+
+from pseudopoint.bounds import collapsed
+from pseudopoint.data import dataset
+from pseudopoint.gaussians import MeanChol, MeanPrecision
+from pseudopoint.kernels import RBF
+from pseudopoint.likelihoods import Bernoulli, Gaussian, Softmax
+from pseudopoint.linalg import SMALL
+from pseudopoint.optimisers import NaturalGradient, Optax, constant
+from pseudopoint.params import cast, free
+from pseudopoint.posteriors import InducingPoints, Latents, Model, Whitened
+
+N, M, B, D, C = 400, 2 * SMALL, 320, 3, 4
+X = np.random.default_rng(0).normal(size=(N, D))
+# L⁻¹ of two halves: two small solves, two products of half the size.
+INVERSE = 2 * (M // 2) ** 3
+# (x, ‖x‖², 1) has D + 2 columns; forward, and back to both sides: of K_uB and of K_uu.
+KERNEL = 3 * (D + 2) * M * (B + M)
+
+
+def model(likelihood, q):
+    return cast(Model(RBF(np.full(D, 2.0), 1.5), likelihood, Whitened(X[:M], q)), "float64")
+
+
+def batch(y=None):
+    return dataset(X[:B], np.sin(X[:B, 0]) if y is None else y)
+
+
+def at_most(counted, products):
+    """No more than these products, but for M² or B of anything (2 %), and no fewer than nine tenths: a count that lost
+    track of some would let anything pass."""
+    assert 0.9 * products < counted["products"] < 1.02 * products, counted
+
+
+@pytest.mark.parametrize("likelihood", [Gaussian(0.1), Bernoulli()])
+def test_a_natural_step_with_adam_is_five_products_with_the_batch_and_two_factorisations(likelihood):
+    stepper = NaturalGradient(constant(0.1), optax.adam(0.01))
+    start = model(likelihood, MeanPrecision(np.zeros(M), np.eye(M)))
+    y = (X[:B, 0] > 0).astype(float) if isinstance(likelihood, Bernoulli) else None
+    counted = operations(lambda *at: stepper.step(*at, batch(y), N), start, stepper.init(start, N))
+    # A = L⁻¹K, SA; A diag(g) Aᵀ, WAᵀ, L⁻ᵀW. Of M³: two for the slope in K_uu, one for S = L⁻ᵀL⁻¹.
+    at_most(counted, 5 * M * M * B + 3 * M**3 + 2 * INVERSE + KERNEL)
+    assert counted[f"cholesky {M}"] == 2 and counted[f"solve {SMALL}"] == 4
+    assert not any(f"solve {size}" in counted for size in (M, B))
+
+
+def test_a_step_of_adam_alone_factorises_the_prior_once():
+    stepper = Optax(optax.adam(0.01))
+    start = model(Gaussian(0.1), MeanChol(np.zeros(M), np.eye(M)))
+    counted = operations(lambda *at: stepper.step(*at, batch(), N), start, stepper.init(start, N))
+    # The same with S = RRᵀ and its slope for P.
+    at_most(counted, 5 * M * M * B + 5 * M**3 + INVERSE + KERNEL)
+    assert counted[f"cholesky {M}"] == 1 and counted[f"solve {SMALL}"] == 2
+
+
+def test_several_latent_functions_share_the_priors_factor():
+    stepper = NaturalGradient(constant(0.1), optax.adam(0.01))
+    q = jax.tree.map(lambda x: jnp.stack([x] * C), MeanPrecision(jnp.zeros(M), jnp.eye(M)))
+    start = cast(Model(RBF(np.full(D, 2.0), 1.5), Softmax(C), Latents(each=Whitened(X[:M], q))), "float64")
+    data = batch(np.arange(B) % float(C))
+    counted = operations(lambda *at: stepper.step(*at, data, N), start, stepper.init(start, N))
+    # K_uu, written twice, for the energy and its majoriser, and merged by XLA; P and P_ω of each.
+    assert counted[f"cholesky {M}"] == 2 + 2 * C
+
+
+def test_a_collapsed_bound_and_its_gradient_are_five_products_with_the_rows():
+    start = cast(Model(RBF(np.full(D, 2.0), 1.5), Gaussian(0.1), InducingPoints(X[:M])), "float64")
+    numbers = free(start)
+    value = lambda x: collapsed(numbers.rebuild(x), batch()).tight
+    counted = operations(jax.value_and_grad(value), numbers.vector)
+    # A = L⁻¹K, AΛAᵀ; GA, WAᵀ, L⁻ᵀW. Of M³: two for the slope in K_uu, and B⁻¹ for its determinant's.
+    at_most(counted, 5 * M * M * B + 3 * M**3 + 2 * INVERSE + KERNEL)
+    assert counted[f"cholesky {M}"] == 2
