@@ -266,11 +266,13 @@ def expected_log_likelihood(model: Model, batch: Dataset, num_data: int, tight: 
     likelihood pays ½ log(1 + λᵢdᵢ) instead of ½ λᵢdᵢ (methods a.2). vᵢ = 1 is the standard bound (Kobe 2.25).
     """
     projection = model.posterior.project(model.kernel)
+    likelihood, scale = model.likelihood.at(batch.noise), num_data / len(batch)
+    fit = lambda mean, variance: jnp.sum(batch.weight * likelihood.expectation(mean, variance, batch.y))
+    if not (tight and likelihood.shrinks):
+        return scale * fit(*projection.moments(batch.X)), projection
     mean, explained, d = projection.marginals(batch.X)
-    likelihood = model.likelihood.at(batch.noise)
-    v = likelihood.shrinkage(d, batch.weight) if tight else jnp.ones_like(d)
-    fit = jnp.sum(batch.weight * likelihood.expectation(mean, explained + v * d, batch.y))
-    return (num_data / len(batch)) * (fit - 0.5 * jnp.sum(v - 1 - jnp.log(v))), projection
+    v = likelihood.shrinkage(d, batch.weight)
+    return scale * (fit(mean, explained + v * d) - 0.5 * jnp.sum(v - 1 - jnp.log(v))), projection
 
 
 def energy(model: Model, batch: Dataset, num_data: int, tight: bool = True) -> Scalar:

@@ -83,6 +83,19 @@ class Factor(eqx.Module):
         """L⁻¹ B."""
         return _whiten(self.K, self.inverse, B)
 
+    def moments(
+        self,
+        Kux: Float[Array, "M B"],
+        prior: Float[Array, " B"],
+        mean: Float[Array, " M"],
+        cov: Float[Array, "M M"],
+    ) -> tuple[Float[Array, " B"], Float[Array, " B"]]:
+        """aᵢᵀm and kᵢᵢ − ‖aᵢ‖² + aᵢᵀSaᵢ with aᵢ = L⁻¹k_ui and kᵢᵢ in `prior`, S symmetric; ε kᵢᵢ where the difference
+        does not resolve it. Three products with B columns, forward and back, where `whiten` and `quad_diag` take five.
+        """
+        mu, variance = _moments(self.K, self.inverse, Kux, prior, mean, cov)
+        return mu, jnp.maximum(variance, jnp.finfo(prior.dtype).eps * prior)
+
     def half_logdet(self) -> Scalar:
         """½ log |K| = Σ log Lᵢᵢ."""
         return _half_logdet(self.K, self.L, self.inverse)
@@ -269,13 +282,39 @@ def _whiten_fwd(K, inverse, B):
 def _whiten_bwd(residuals, W):
     # With A = L⁻¹B and cotangent W:  B̄ = L⁻ᵀW,  K̄ = −½ L⁻ᵀ(Φ + Φᵀ)L⁻¹,  Φ = tril(WAᵀ) with halved diagonal.
     inverse, A = residuals
-    Phi = jnp.tril(W @ A.T)
+    return _through_whitening(inverse, W @ A.T), None, transposed_product(inverse, W)
+
+
+def _through_whitening(inverse, WA):
+    Phi = jnp.tril(WA)
     Phi = Phi - 0.5 * jnp.diag(jnp.diagonal(Phi))
-    K_bar = -0.5 * (transposed_product(inverse, Phi + Phi.T) @ inverse)
-    return K_bar, None, transposed_product(inverse, W)
+    return -0.5 * (transposed_product(inverse, Phi + Phi.T) @ inverse)
 
 
 _whiten.defvjp(_whiten_fwd, _whiten_bwd)
+
+
+@jax.custom_vjp
+def _moments(K, inverse, Kux, prior, mean, cov):
+    return _moments_fwd(K, inverse, Kux, prior, mean, cov)[0]
+
+
+def _moments_fwd(K, inverse, Kux, prior, mean, cov):
+    # aᵀ(S − I)a = kᵀt, T = L⁻ᵀ(S − I)A
+    A, R = inverse @ Kux, cov - jnp.eye(len(cov), dtype=cov.dtype)
+    T = transposed_product(inverse, R) @ A
+    return (mean @ A, prior + jnp.sum(Kux * T, axis=0)), (inverse, A, R, T, mean)
+
+
+def _moments_bwd(residuals, cotangents):
+    # S̄ = A diag(g) Aᵀ.  W = Ā = mαᵀ + 2(S − I)A diag(g), so WAᵀ = m(Aα)ᵀ + 2(S − I)S̄ and L⁻ᵀW = L⁻ᵀmαᵀ + 2T diag(g).
+    (inverse, A, R, T, mean), (alpha, g) = residuals, cotangents
+    S_bar, m_bar = (A * g) @ A.T, A @ alpha
+    K_bar = _through_whitening(inverse, jnp.outer(mean, m_bar) + 2 * (R @ S_bar))
+    return K_bar, None, jnp.outer(mean @ inverse, alpha) + 2 * T * g, g, m_bar, S_bar
+
+
+_moments.defvjp(_moments_fwd, _moments_bwd)
 
 
 @jax.custom_vjp

@@ -186,11 +186,10 @@ class Free(eqx.Module, Generic[T]):
     def rebuild(self, vector: Float[Array, " P"]) -> T:
         """The model whose free numbers are `vector`."""
         leaves, structure = jax.tree.flatten(self.model)
-        start = 0
-        for i, bijector in zip(self.where, self.bijectors, strict=True):
-            size, shape = int(np.size(leaves[i])), np.shape(leaves[i])
-            leaves[i] = bijector.constrain(vector[start : start + size].reshape(shape))
-            start += size
+        ends = np.cumsum([int(np.size(leaves[i])) for i in self.where])
+        # A split, and not slices: its derivative is one concatenation.
+        for i, bijector, part in zip(self.where, self.bijectors, jnp.split(vector, ends)[:-1], strict=True):
+            leaves[i] = bijector.constrain(part.reshape(np.shape(leaves[i])))
         return jax.tree.unflatten(structure, leaves)
 
 

@@ -36,6 +36,8 @@ class AbstractLikelihood(eqx.Module):
     # Whether a natural step moves the mean with the curvature of `majoriser` in place of that of log p(y | f), though
     # it is concave; where it is not, the step always does.
     majorised: ClassVar[bool] = False
+    # Whether the tight bound has a v of its own for each row, `shrinkage`.
+    shrinks: ClassVar[bool] = False
     support: ClassVar[str] = "real"  # "real", "positive", "unit", "counts" or "classes"
 
     @property
@@ -90,7 +92,7 @@ class AbstractLikelihood(eqx.Module):
         return expect_bounded(lambda f: self.cdf(f, y), mean, variance, *self.bump(y))
 
     def shrinkage(self, residual: Rows, weight: Rows) -> Rows:
-        """v* ∈ (0, 1]: by how much the tight bound shrinks the residual variance dᵢ (methods a.1); 1 where unknown."""
+        """v* ∈ (0, 1]: how far the tight bound shrinks the residual variance dᵢ (methods a.1). 1 unless `shrinks`."""
         return jnp.ones_like(residual)
 
     def majoriser(self, mean: Latent, variance: Latent, y: Rows) -> Latent:

@@ -24,6 +24,7 @@ class Gaussian(AbstractLikelihood):
     """y = f + ε, ε ~ N(0, variance). `variance` is σ², or one number per row after `at`."""
 
     concave: ClassVar[bool] = True
+    shrinks: ClassVar[bool] = True
     variance: Float[Number, ""] | Float[Number, " N"] = positive(NOISE_FLOOR, default=0.1)
 
     def at(self, noise: Rows) -> "Gaussian":

@@ -95,12 +95,13 @@ class NaturalGradient(AbstractStepper):
         q, hyper, guard = model.posterior.q, self._hyper(model), state.guard
 
         value, (dv, dm, dS) = energy_slopes(hyper, q.mean, state.cov, batch, num_data, self.tight)
-        moved, rest, norm = model, state.rest, jnp.linalg.norm(dm)
+        moved, vector, rest, norm = model, hyper.vector, state.rest, jnp.linalg.norm(dm)
         if self.rest is not None:
             if self.dual:
                 dv = dv + _dual_slope(hyper, model, q, state.cov, dm, dS)
             updates, rest = self.rest.update(-dv, state.rest, hyper.vector)
-            moved, norm = hyper.rebuild(hyper.vector + guard.scale * jnp.asarray(updates)), jnp.linalg.norm(dv)
+            vector = vector + guard.scale * jnp.asarray(updates)
+            moved, norm = hyper.rebuild(vector), jnp.linalg.norm(dv)
         gamma = guard.scale * self.gamma(guard.steps)
         precision = next_precision(model.likelihood, q.precision, state.cov, -(dS + dS.mT), gamma)
         cov, half_logdet = invert(precision)
@@ -119,7 +120,8 @@ class NaturalGradient(AbstractStepper):
         moved = with_q(moved, MeanPrecision(mean, precision))
         new = (moved, cov, half_logdet, majorised, rest)
         old = (model, state.cov, state.half_logdet, state.majorised, state.rest)
-        good = jnp.isfinite(value) & jnp.isfinite(half_logdet).all() & all_finite((moved, rest))
+        # P is finite where its determinant is, and what came of the vector where that is.
+        good = all_finite((value, half_logdet, mean, majorised, vector, rest))
         (model, cov, half_logdet, majorised, rest), guard = guard.keep(good, new, old)
         info = Info(value + gaussian_entropy(state.half_logdet, q.mean.size), norm, jnp.asarray(gamma), ~good)
         return model, NaturalState(cov, half_logdet, majorised, rest, guard), info

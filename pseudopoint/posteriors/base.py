@@ -72,6 +72,11 @@ class Marginals(NamedTuple):
     explained: Float[Array, " N"]
     residual: Float[Array, " N"]
 
+    @property
+    def moments(self) -> tuple[Float[Array, "*C N"], Float[Array, "*C N"]]:
+        """Mean and variance."""
+        return self.mean, self.explained + self.residual
+
 
 class AbstractProjection(eqx.Module):
     """q(f) for one kernel, and KL[q(u) ‖ p(u)]. `shared` and `shared_by_predictors` name the fields of this and of its
@@ -89,6 +94,10 @@ class AbstractProjection(eqx.Module):
     @abstractmethod
     def marginals(self, X: Float[Array, "N D"]) -> Marginals:
         """q(f) at the rows of X."""
+
+    @abstractmethod
+    def moments(self, X: Float[Array, "N D"]) -> tuple[Float[Array, " N"], Float[Array, " N"]]:
+        """Mean and whole variance of q(f) at the rows of X: all that the standard bound needs, and cheaper."""
 
     @abstractmethod
     def predictor(self) -> Predictor:

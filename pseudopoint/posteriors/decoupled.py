@@ -71,6 +71,11 @@ class DecoupledProjection(AbstractProjection):
         A, residual = features(self.kernel, self.Kuu, self.Z, X)
         return Marginals(A.T @ self.along + self.kernel(self.O, X).T @ self.a, quad_diag(self.cov, A), residual)
 
+    def moments(self, X: Float[Array, "N D"]) -> tuple[Float[Array, " N"], Float[Array, " N"]]:
+        """a_xᵀh + k(x, O) a and k(x, x) + a_xᵀ(S − I)a_x."""
+        mean, variance = self.Kuu.moments(self.kernel(self.Z, X), self.kernel.diag(X), self.along, self.cov)
+        return mean + self.a @ self.kernel(self.O, X), variance
+
     def predictor(self) -> Predictor:
         """Zm = Z ∪ O, α = (L⁻ᵀh, a), D = L⁻¹, U = RᵀL⁻¹."""
         inverse = self.Kuu.inverse

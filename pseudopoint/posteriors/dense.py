@@ -49,6 +49,10 @@ class Projection(AbstractProjection):
         A, residual = features(self.kernel, self.Kuu, self.Z, X)
         return Marginals(A.T @ self.mean, quad_diag(self.cov, A), residual)
 
+    def moments(self, X: Float[Array, "N D"]) -> tuple[Float[Array, " N"], Float[Array, " N"]]:
+        """aᵀm and k(x, x) + aᵀ(S − I)a."""
+        return self.Kuu.moments(self.kernel(self.Z, X), self.kernel.diag(X), self.mean, self.cov)
+
     def predictor(self) -> Predictor:
         """α = L⁻ᵀm, D = L⁻¹, U = RᵀL⁻¹."""
         inverse = self.Kuu.inverse

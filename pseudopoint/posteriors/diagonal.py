@@ -89,6 +89,10 @@ class ShiftedProjection(AbstractProjection):
         variance = jnp.maximum(prior - jnp.sum(down**2, axis=0), jnp.finfo(Kux.dtype).eps * prior)
         return Marginals(Kux.T @ self.mu, variance, jnp.zeros_like(variance))
 
+    def moments(self, X: Float[Array, "N D"]) -> tuple[Float[Array, " N"], Float[Array, " N"]]:
+        """As `marginals`."""
+        return self.marginals(X).moments
+
     def predictor(self) -> Predictor:
         """α = μ, D = L⁻¹G^½, no U."""
         down = self.B.inverse * jnp.sqrt(self.g)

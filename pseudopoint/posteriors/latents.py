@@ -97,6 +97,10 @@ class Projections(AbstractSeveral):
         """Those of all, [C, N]."""
         return Marginals(*self.map(lambda p: tuple(p.marginals(X))))
 
+    def moments(self, X: Float[Array, "N D"]) -> tuple[Float[Array, "C N"], Float[Array, "C N"]]:
+        """As `marginals`, whose slope in K_uu is one for all functions together; by `moments` it is one for each."""
+        return self.marginals(X).moments
+
     def predictor(self) -> "Predictors":
         """C predictors."""
         split = lambda p: _split(p.predictor(), p.shared_by_predictors)

@@ -42,6 +42,10 @@ class ShrunkProjection(eqx.Module):
         mean, explained, residual = self.each.marginals(X)
         return Marginals(mean, explained, self.v * residual)
 
+    def moments(self, X: Float[Array, "N D"]) -> tuple[Float[Array, "*C N"], Float[Array, "*C N"]]:
+        """As `marginals`."""
+        return self.marginals(X).moments
+
     def predictor(self) -> Any:
         """That of `each`: away from the rows nothing is surer than the prior says."""
         return self.each.predictor()

@@ -70,6 +70,10 @@ class SolveProjection(AbstractProjection):
             explained = explained + 2 * jnp.sum(A * (self.probe @ C), axis=0)
         return Marginals(A.T @ self.v.mean + C.T @ self.w.mean, explained, residual)
 
+    def moments(self, X: Float[Array, "N D"]) -> tuple[Float[Array, " N"], Float[Array, " N"]]:
+        """As `marginals`."""
+        return self.marginals(X).moments
+
     def predictor(self) -> Predictor:
         """With the pseudo-points Z ∪ O and D = [[L⁻¹, 0], [−L_c⁻¹A_OᵀL⁻¹, L_c⁻¹]], the inverse of their joint Cholesky
         factor: α = Dᵀ[m; m_w], U = [[Rᵀ, 0], [0, R_wᵀ]] D.
