@@ -1,7 +1,11 @@
 PYTHON ?= python3
 RUN := .venv/bin
+# Of benchmark: where the peers live, and options of benchmarks/speed/run.py.
+ENVS ?= .venv-peers
+OPTIONS ?=
+PEERS := gpflow gpytorch gpjax
 
-.PHONY: demo test lint types clean
+.PHONY: demo test lint types benchmark clean
 
 demo: .venv/.installed
 	$(RUN)/pseudopoint demo --out demo
@@ -23,5 +27,13 @@ types: .venv/.installed
 	$(RUN)/python -m pip install --quiet --editable . --group dev
 	touch $@
 
+benchmark: .venv/.installed $(PEERS:%=$(ENVS)/%/.installed)
+	$(RUN)/python benchmarks/speed/run.py --envs $(ENVS) $(OPTIONS)
+
+$(ENVS)/%/.installed: benchmarks/peers/requirements-%.txt
+	test -x $(ENVS)/$*/bin/python || $(PYTHON) -m venv $(ENVS)/$*
+	$(ENVS)/$*/bin/python -m pip install --quiet --disable-pip-version-check -r $<
+	touch $@
+
 clean:
-	rm -rf .venv demo
+	rm -rf .venv .venv-peers demo

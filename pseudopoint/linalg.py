@@ -29,7 +29,9 @@ __all__ = [
     "log_symmetric",
     "quad_diag",
     "resolution",
+    "solve_positive",
     "solve_square",
+    "square",
     "symmetric",
     "transposed_product",
 ]
@@ -66,6 +68,18 @@ def _transposed_product_jvp(primals, tangents):
     # Not through the barrier, whose transpose would read across again.
     (A, B), (dA, dB) = primals, tangents
     return transposed_product(A, B), dA.T @ B + A.T @ dB
+
+
+@jax.custom_jvp
+def square(L: Float[Array, "M K"]) -> Float[Array, "M M"]:
+    """LLᵀ. The slope in L is one product, (G + Gᵀ)L, where JAX's own are two."""
+    return L @ L.T
+
+
+@square.defjvp
+def _square_jvp(primals, tangents):
+    half = tangents[0] @ primals[0].T
+    return square(*primals), half + half.T
 
 
 class Factor(eqx.Module):
@@ -199,6 +213,19 @@ def invert(P: Float[Array, "M M"]) -> tuple[Float[Array, "M M"], Scalar]:
     L = cholesky(P)
     inverse = inverse_of_chol(L)
     return transposed_product(inverse, inverse), -jnp.sum(jnp.log(jnp.diagonal(L)))
+
+
+@partial(jnp.vectorize, signature="(m,m),(m)->(m)")
+def solve_positive(P: Float[Array, "M M"], b: Float[Array, " M"]) -> Float[Array, " M"]:
+    """P⁻¹b of one positive definite matrix, or of several along leading axes; NaN where it is not. No derivatives."""
+    return _solve_positive(P, b)
+
+
+@jax.custom_batching.sequential_vmap
+def _solve_positive(P, b):
+    L = jnp.linalg.cholesky(P, symmetrize_input=False)
+    solve = partial(lax.linalg.triangular_solve, L, left_side=True, lower=True)
+    return solve(solve(b[:, None]), transpose_a=True)[:, 0]
 
 
 def symmetric(A: Float[Array | np.ndarray, "M M"]) -> Float[Array | np.ndarray, "M M"]:

@@ -33,6 +33,7 @@ from ..linalg import (
     exp_symmetric,
     inverse_of_chol,
     log_symmetric,
+    square,
     symmetric,
     transposed_product,
 )
@@ -269,8 +270,7 @@ class MeanChol(AbstractGaussian):
 
     def covariance(self) -> Float[Array, "M M"]:
         """LLᵀ."""
-        L = self.root()
-        return L @ L.T
+        return square(self.root())
 
     def root(self) -> Float[Array, "M M"]:
         """L."""

@@ -18,7 +18,7 @@ from jaxtyping import Array, Float
 from ..bounds import expected_log_likelihood
 from ..data import Dataset
 from ..gaussians import MeanCovariance, MeanPrecision
-from ..linalg import Scalar, gram, invert, quad_diag
+from ..linalg import Factor, Scalar, factorise, gram, invert, quad_diag
 from ..params import free
 from ..posteriors import Model, Orthogonal, OrthogonalBasis
 from .base import AbstractStepper, Guard, Info, Rows, all_finite, gaussian_entropy, majorises, next_precision
@@ -58,9 +58,9 @@ class AbstractMeanStep(eqx.Module):
 
     @abstractmethod
     def move(
-        self, basis: OrthogonalBasis, slopes: Slopes, inverse: Float[Array, "K K"], gamma: Any, guard: Guard
+        self, basis: OrthogonalBasis, slopes: Slopes, curvature: Factor, gamma: Any, guard: Guard
     ) -> tuple[Float[Array, " M"], Float[Array, " G"]]:
-        """Δm and Δa; `inverse` is that of I + Σ κᵢφᵢφᵢᵀ averaged. γ is guarded already."""
+        """Δm and Δa; `curvature` is that of I + Σ κᵢφᵢφᵢᵀ averaged. γ is guarded already."""
 
 
 class ExactMean(AbstractMeanStep):
@@ -82,10 +82,10 @@ class ExactMean(AbstractMeanStep):
         """aᵢ."""
         return slopes.A
 
-    def move(self, basis, slopes, inverse, gamma, guard):
+    def move(self, basis, slopes, curvature, gamma, guard):
         """Each blind to the other."""
         direction = basis.C.solve(slopes.da)
-        return gamma * (inverse @ slopes.dm), _cut(
+        return gamma * curvature.solve(slopes.dm), _cut(
             basis, slopes, direction, guard.scale * self.tau(guard.steps)
         ) * direction
 
@@ -103,10 +103,10 @@ class ApproximateMean(AbstractMeanStep):
         """aᵢ."""
         return slopes.A
 
-    def move(self, basis, slopes, inverse, gamma, guard):
+    def move(self, basis, slopes, curvature, gamma, guard):
         """Each blind to the other."""
         direction = slopes.da / jnp.diagonal(basis.C.K)
-        return gamma * (inverse @ slopes.dm), _cut(
+        return gamma * curvature.solve(slopes.dm), _cut(
             basis, slopes, direction, guard.scale * self.tau(guard.steps)
         ) * direction
 
@@ -126,10 +126,10 @@ class JointMean(AbstractMeanStep):
         """(aᵢ, C^-½cᵢ)."""
         return jnp.concatenate([slopes.A, basis.C.whiten(slopes.c)])
 
-    def move(self, basis, slopes, inverse, gamma, guard):
+    def move(self, basis, slopes, curvature, gamma, guard):
         """g_w = C^-½g_a."""
         M, half = slopes.dm.shape[0], basis.C.inverse
-        step = gamma * (inverse @ jnp.concatenate([slopes.dm, half @ slopes.da]))
+        step = gamma * curvature.solve(jnp.concatenate([slopes.dm, half @ slopes.da]))
         return step[:M], half.T @ step[M:]
 
 
@@ -211,8 +211,8 @@ class OrthogonalNaturalGradient(AbstractStepper):
         slopes = Slopes(*_curvature(model, basis, state.cov, batch, num_data, self.tight), dm, da)
         phi = self.mean.features(basis, slopes)
         curvature = (1 - gamma) * state.curvature + gamma * gram(phi, slopes.curvature)
-        inverse, _ = invert(jnp.eye(len(curvature), dtype=cov.dtype) + curvature)
-        by_mean, by_a = self.mean.move(basis, slopes, inverse, gamma, guard)
+        factor = factorise(jnp.eye(len(curvature), dtype=cov.dtype) + curvature)
+        by_mean, by_a = self.mean.move(basis, slopes, factor, gamma, guard)
 
         moved = _with(moved, MeanPrecision(q.mean + by_mean, precision), a + by_a)
         new = (moved, cov, half_logdet, curvature, rest)

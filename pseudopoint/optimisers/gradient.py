@@ -44,8 +44,10 @@ class Optax(AbstractStepper):
         objective = lambda vector: elbo(every.rebuild(vector), batch, num_data, self.tight)[0]
         value, gradient = jax.value_and_grad(objective)(every.vector)
         updates, rest = self.optimiser.update(-gradient, state.rest, every.vector)
-        moved = every.rebuild(every.vector + state.guard.scale * jnp.asarray(updates))
-        good = jnp.isfinite(value) & all_finite((moved, rest))
-        (model, rest), guard = state.guard.keep(good, (moved, rest), (model, state.rest))
-        info = Info(value, jnp.linalg.norm(gradient), state.guard.scale, ~good)
+        vector = every.vector + state.guard.scale * jnp.asarray(updates)
+        # The optimiser's state is finite where the gradient's square is, the model where the vector is.
+        norm = jnp.linalg.norm(gradient)
+        good = all_finite((value, norm, vector))
+        (model, rest), guard = state.guard.keep(good, (every.rebuild(vector), rest), (model, state.rest))
+        info = Info(value, norm, state.guard.scale, ~good)
         return model, OptaxState(rest, guard), info

@@ -13,7 +13,7 @@ from jaxtyping import Array, Bool, Float, Int
 from ..bounds import majorised_energy
 from ..data import Dataset
 from ..gaussians import MeanCovariance, MeanPrecision
-from ..linalg import Scalar, invert
+from ..linalg import Scalar, invert, solve_positive
 from ..params import free
 from ..posteriors import Latents, Model, Whitened, prior_factor
 from .base import (
@@ -105,23 +105,25 @@ class NaturalGradient(AbstractStepper):
         gamma = guard.scale * self.gamma(guard.steps)
         precision = next_precision(model.likelihood, q.precision, state.cov, -(dS + dS.mT), gamma)
         cov, half_logdet = invert(precision)
-        preconditioner, majorised = cov, state.majorised
+        majorised = state.majorised
         if majorises(model.likelihood):
             # The energy's derivative in S does not depend on S: any S will do. Averaged over batches as P is: a batch
             # of its own would give a curvature that is of low rank, and that goes with the batch's slope.
             value_at = lambda cov: majorised_energy(with_q(model, MeanCovariance(q.mean, cov)), batch, num_data)
             slope = jax.grad(value_at)(state.cov)
             majorised = (1 - gamma) * majorised - gamma * (slope + slope.mT)
-            preconditioner, _ = invert(majorised)
-        mean = q.mean + gamma * (preconditioner @ dm[..., None])[..., 0]
+            step = solve_positive(majorised, dm)
+        else:
+            step = (cov @ dm[..., None])[..., 0]
+        mean = q.mean + gamma * step
         if self.dual:
             mean, precision, majorised = _carried(model, moved, mean, precision, majorised)
             cov, half_logdet = invert(precision)
         moved = with_q(moved, MeanPrecision(mean, precision))
         new = (moved, cov, half_logdet, majorised, rest)
         old = (model, state.cov, state.half_logdet, state.majorised, state.rest)
-        # P is finite where its determinant is, and what came of the vector where that is.
-        good = all_finite((value, half_logdet, mean, majorised, vector, rest))
+        # P is finite where its determinant is, and all that came of the vector and its gradient where these are.
+        good = all_finite((value, half_logdet, mean, majorised, vector, norm))
         (model, cov, half_logdet, majorised, rest), guard = guard.keep(good, new, old)
         info = Info(value + gaussian_entropy(state.half_logdet, q.mean.size), norm, jnp.asarray(gamma), ~good)
         return model, NaturalState(cov, half_logdet, majorised, rest, guard), info
