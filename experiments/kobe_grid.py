@@ -1,0 +1,196 @@
+"""When is a natural step faster than Adam's? The grid N × M × batch × noise on the sinusoid (Kobe 2021, 4.3 to 4.5).
+
+Everything is learned, from the thesis' start. "NGD": Adam's step on all but q, then a natural one on q, of size 1
+without minibatches (as in figure 4.1) and of 0.1 with them (where the thesis ends on NAVAL); "Adam": all in one.
+`bound` is that of all rows, in nats, after `steps` steps. The common level of both rules is 1 % of the climb below the
+lower of their highest bounds; the climb is from the start to the higher of them.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+from matplotlib.figure import Figure
+
+from pseudopoint.gaussians import MeanChol, MeanPrecision
+from pseudopoint.inducing import kmeans
+from pseudopoint.initial import ulapane
+from pseudopoint.minimisers import FitError
+from pseudopoint.optimise import standard_elbo
+from pseudopoint.training import fit, start
+
+from .kobe_joint import number, stepper
+from .kobe_one_step import model_of, sinusoid, whitened
+
+SOURCE = "Kobe 2021, figures 4.3 to 4.5"
+PUBLISHED = (
+    "(1) The key factors are M and the batch size; N and noise do not matter. (2) M small: NGD is always faster. (3) M "
+    "large, no minibatch: NGD is faster in the beginning, both converge after the same number of iterations. (4) M "
+    "large and minibatches: NGD is slower, and reaches the same optimum."
+)
+CUT = (
+    "Settings whose step costs M²(B + M) > 2e7 are left out: all of M = 1000, and M = 100 with batches of 10,000 rows. "
+    "N = 10 has no M < N. The thesis prints neither the step size of NGD nor the number of steps."
+)
+TABLES = ()
+RULES = ("NGD", "Adam")
+WHOLE = jax.jit(standard_elbo)
+SHARE, LARGE, SAME = 0.01, 100, 2.0  # of the climb; the thesis' large M; numbers of steps that count as the same
+
+
+@dataclass(frozen=True)
+class Config:
+    """The thesis' grid; step sizes of NGD and the number of steps are ours."""
+
+    N: tuple[int, ...] = (10, 100, 1000, 10_000)
+    M: tuple[int, ...] = (10, 100, 1000)
+    batch: tuple[int, ...] = (10, 100, 1000, 10_000)
+    noise: tuple[float, ...] = (0.1, 0.01, 0.001)
+    most: float = np.inf  # the largest M²(B + M)
+    steps: int = 5000
+    every: int = 20  # steps between two looks at the bound
+    gammas: tuple[float, float] = (1.0, 0.1)  # on all rows; on minibatches
+    rate: float = 0.01
+    start_noise: float = 0.1
+    jitter: float = 1e-10
+
+
+FULL = Config(most=2e7)
+QUICK = Config(N=(100,), M=(10,), noise=(0.01,), steps=200)
+COUNTS = ("N", "M", "batch", "noise", "most")
+
+
+def cases(config: Config) -> list[dict[str, Any]]:
+    """Both rules in every setting with M < N and B ≤ N."""
+    return [
+        {"N": N, "M": M, "batch": B, "noise": noise, "rule": rule}
+        for N in config.N
+        for M in config.M
+        for B in config.batch
+        for noise in config.noise
+        for rule in RULES
+        if M < N and B <= N and M**2 * (B + M) <= config.most
+    ]
+
+
+def run(case: dict[str, Any], config: Config, folder: Path) -> dict[str, Any]:
+    """The bound of all rows along the way."""
+    data = sinusoid(case["N"], case["noise"], 0)
+    X, y = np.asarray(data.X), np.asarray(data.y)
+    hyper, Z = (*ulapane(X, y), config.start_noise), kmeans(X, case["M"], 0)
+    coordinates = MeanPrecision if case["rule"] == "NGD" else MeanChol
+    gamma = config.gammas[case["batch"] < case["N"]] if case["rule"] == "NGD" else None
+    rule, model = stepper(gamma, config.rate), model_of(hyper, whitened(coordinates, Z, config.jitter))
+    state = start(model, rule, data)
+    steps, bound, stopped = [0], [number(WHOLE(state.model, data))], None
+    looks = {*np.unique(np.round(np.geomspace(1, config.steps // config.every, 45)).astype(int)).tolist()}
+    for look in range(1, config.steps // config.every + 1):
+        try:
+            state, _ = fit(state, rule, data, steps=config.every, batch_size=case["batch"], segment=config.every)
+        except FitError as error:
+            stopped = str(error)
+            break
+        if look in looks:
+            steps.append(state.step)
+            bound.append(number(WHOLE(state.model, data)))
+    learned: Any = state.model
+    hyper = learned.kernel.lengthscale, learned.kernel.variance, learned.likelihood.variance
+    figures = {"steps": steps, "bound": bound, "learned": [number(x) for x in hyper]}
+    return figures | {"undone": state.undone, "stopped": stopped}
+
+
+def pairs(rows: list[dict[str, Any]]) -> list[tuple[dict[str, Any], dict[str, Any]]]:
+    """(NGD, Adam) in each setting that has both."""
+    key = lambda row: (row["N"], row["M"], row["batch"], row["noise"])
+    by = {(key(row), row["rule"]): row for row in rows}
+    return [(by[at, "NGD"], by[at, "Adam"]) for at, rule in by if rule == "NGD" and (at, "Adam") in by]
+
+
+def group(row: dict[str, Any]) -> str:
+    """The thesis' three cases."""
+    if row["M"] < LARGE:
+        return "M small"
+    return "M large, no minibatch" if row["batch"] == row["N"] else "M large, minibatch"
+
+
+def compared(pair: tuple[dict[str, Any], dict[str, Any]]) -> dict[str, Any]:
+    """Steps of both to their common level, their best bounds, the climb, and who is ahead at the first look."""
+    best = [max(row["bound"]) for row in pair]
+    climb = max(best) - pair[0]["bound"][0]
+    level = min(best) - SHARE * climb
+    steps = [row["steps"][int(np.argmax(np.array(row["bound"]) >= level))] for row in pair]
+    early = pair[0]["bound"][:2][-1] > pair[1]["bound"][:2][-1]
+    return {"steps": steps, "best": best, "share": (best[0] - best[1]) / climb, "early": early, "of": pair[0]}
+
+
+def table(rows: list[dict[str, Any]]) -> list[list[str]]:
+    """A line a setting."""
+    lines = [["case", "N", "M", "batch", "noise", "steps, NGD", "steps, Adam", "best, NGD", "best, Adam", "undone"]]
+    for pair in pairs(rows):
+        row, found = pair[0], compared(pair)
+        setting = [group(row), *(str(row[name]) for name in ("N", "M", "batch", "noise"))]
+        numbers = [*(str(steps) for steps in found["steps"]), *(f"{bound:.1f}" for bound in found["best"])]
+        lines.append([*setting, *numbers, " and ".join(str(row["undone"]) for row in pair)])
+    return lines
+
+
+def figure(rows: list[dict[str, Any]]) -> Figure:
+    """Nats a row below the highest bound of each setting; a panel for N, M and batch, a line style a noise."""
+    sizes = sorted({(row["N"], row["M"]) for row in rows})
+    batches, noises = (sorted({row[name] for row in rows}) for name in ("batch", "noise"))
+    picture = Figure(figsize=(1 + 3 * len(batches), 1 + 2.4 * len(sizes)), layout="constrained")
+    grid = picture.subplots(len(sizes), len(batches), squeeze=False, sharex=True, sharey=True)
+    for line, (N, M) in zip(grid, sizes, strict=True):
+        for axes, B in zip(line, batches, strict=True):
+            of = [pair for pair in pairs(rows) if (pair[0]["N"], pair[0]["M"], pair[0]["batch"]) == (N, M, B)]
+            axes.set_title(f"N = {N}, M = {M}, batch {B}", fontsize="small")
+            axes.set_visible(bool(of))
+            for pair in of:
+                top = max(compared(pair)["best"])
+                for row in pair:
+                    style = ("-", "--", ":")[noises.index(row["noise"]) % 3]
+                    gap = np.maximum((top - np.array(row["bound"])) / N, 1e-5)
+                    label = f"{row['rule']}, noise {row['noise']:g}"
+                    axes.plot(row["steps"], gap, style, color="C3" if row["rule"] == "NGD" else "C0", label=label)
+            if of:
+                axes.set_yscale("log")
+                axes.set_xscale("symlog", linthresh=20)
+                axes.tick_params(labelbottom=True, labelleft=True)
+    picture.supxlabel("steps", fontsize="medium")
+    picture.supylabel("nats a row below the highest bound", fontsize="medium")
+    grid[0, 0].legend(fontsize="x-small")
+    return picture
+
+
+def verdict(rows: list[dict[str, Any]]) -> tuple[str, str]:
+    """The four conclusions, one after the other."""
+    names = ("M small", "M large, no minibatch", "M large, minibatch")
+    of = {name: [compared(pair) for pair in pairs(rows) if group(pair[0]) == name] for name in names}
+    faster = lambda found: found["steps"][0] < found["steps"][1]
+    ratio = lambda found: max(found["steps"][0], 1) / max(found["steps"][1], 1)
+    same = lambda found: abs(found["share"]) <= SHARE
+    checks: dict[str, tuple[str, Callable]] = {
+        "M small": ("NGD faster and no lower", lambda f: faster(f) and f["share"] >= -SHARE),
+        "M large, no minibatch": (
+            "NGD ahead at first, converged after as many steps (a factor of 2)",
+            lambda f: f["early"] and 1 / SAME <= ratio(f) <= SAME,
+        ),
+        "M large, minibatch": ("NGD slower to the same optimum", lambda f: ratio(f) > 1 and same(f)),
+    }
+    text, good = [], []
+    for name, (words, check) in checks.items():
+        held = [check(found) for found in of[name]]
+        if held:
+            good.append(all(held))
+            ratios = [ratio(found) for found in of[name]]
+            text.append(f"{name}: {words} in {sum(held)} of {len(held)} settings (NGD takes {min(ratios):.2g} to ")
+            text[-1] += f"{max(ratios):.2g} times Adam's steps to their common level)."
+    if len(good) < len(names):
+        return "untested", " ".join(["Settings are missing.", *text])
+    winners = {name: {faster(found) for found in of[name]} for name in names}
+    text.append(f"Who is faster is the same for all N and noises in {sum(len(w) == 1 for w in winners.values())} of 3.")
+    agrees = all(good) and all(len(winner) == 1 for winner in winners.values())
+    return ("agrees" if agrees else "disagrees"), " ".join(text)
