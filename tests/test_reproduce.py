@@ -101,10 +101,14 @@ def wait_for(condition, process):
 def test_ctrl_c_keeps_the_rows(toy, tmp_path):
     options = ["reproduce", "all", "--experiments", str(toy), "--out", str(tmp_path / "out")]
     environment = os.environ | {"TOY_HANGS": "1"}
-    process = subprocess.Popen([*COMMAND, *options], env=environment, stderr=subprocess.PIPE, text=True)
+    # A shell that runs the tests in the background has them, and what they start, ignore Ctrl-C.
+    heed = lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)
+    process = subprocess.Popen(
+        [*COMMAND, *options], env=environment, stderr=subprocess.PIPE, text=True, preexec_fn=heed
+    )
     wait_for(lambda: (toy / "computed").exists() and computed(toy) == ["0", "1"], process)
     process.send_signal(signal.SIGINT)
-    _, said = process.communicate()
+    _, said = process.communicate(timeout=60)
     assert process.returncode == 130 and "squares 1/4: 0, square" in said and "interrupted" in said
     assert len(rows_of(tmp_path / "out" / "squares.jsonl")) == 1 and "Traceback" not in said
 
