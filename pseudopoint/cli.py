@@ -6,6 +6,7 @@ Everything heavy is imported inside a command, so that --help answers at once.
 import json
 import math
 import os
+import signal
 import sys
 from collections.abc import Callable
 from enum import StrEnum
@@ -308,10 +309,10 @@ def main() -> None:
         app()
     except SystemExit as done:
         if done.code == 130:  # typer's way to say Ctrl-C
-            print("pseudopoint: interrupted; no file was left half written", file=sys.stderr)
+            _interrupted()
         raise
     except KeyboardInterrupt:
-        _fail("interrupted; no file was left half written", 130)
+        _interrupted()
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(141)
@@ -321,6 +322,11 @@ def main() -> None:
         if os.environ.get("PSEUDOPOINT_TRACEBACK"):
             raise
         _fail(f"a bug in pseudopoint: {type(error).__name__}: {error} (PSEUDOPOINT_TRACEBACK=1 shows where)", 1)
+
+
+def _interrupted():
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # pressed again on the way out, it would change nothing but the status
+    _fail("interrupted; no file was left half written", 130)
 
 
 def _fail(sentence: str, status: int):

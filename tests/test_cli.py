@@ -4,7 +4,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -12,11 +11,10 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from commands import COMMAND
 
 from pseudopoint import GPRegressor, metrics, tasks
 from pseudopoint.tables import TableEncoder
-
-COMMAND = [sys.executable, "-c", "from pseudopoint.cli import main; main()"]
 
 
 def run(folder: Path, *arguments: object) -> subprocess.CompletedProcess:
@@ -187,17 +185,10 @@ def test_every_bad_input_is_one_clear_sentence(folder):
     assert not (folder / "x.csv").exists()
 
 
-def heed_interrupts():
-    """A shell that runs the tests in the background has them, and what they start, ignore Ctrl-C."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-
-
 @pytest.mark.skipif(os.name == "nt", reason="POSIX signals")
 def test_interrupting_a_fit_leaves_nothing_behind(folder, tmp_path):
     command = [*COMMAND, "demo", "--out", str(tmp_path / "demo")]
-    process = subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=heed_interrupts
-    )
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     while not (tmp_path / "demo").exists() and process.poll() is None:
         time.sleep(0.05)
     time.sleep(0.5)

@@ -12,6 +12,7 @@ from typing import Any
 
 import jax
 import pytest
+from commands import COMMAND
 from threadpoolctl import threadpool_info
 from toy_experiments import add, make_toy
 from typer.testing import CliRunner
@@ -27,8 +28,6 @@ from pseudopoint.reproduce import (
     reproduce,
     stored_folder,
 )
-
-COMMAND = [sys.executable, "-c", "from pseudopoint.cli import main; main()"]
 
 
 @pytest.fixture
@@ -101,11 +100,7 @@ def wait_for(condition, process):
 def test_ctrl_c_keeps_the_rows(toy, tmp_path):
     options = ["reproduce", "all", "--experiments", str(toy), "--out", str(tmp_path / "out")]
     environment = os.environ | {"TOY_HANGS": "1"}
-    # A shell that runs the tests in the background has them, and what they start, ignore Ctrl-C.
-    heed = lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)
-    process = subprocess.Popen(
-        [*COMMAND, *options], env=environment, stderr=subprocess.PIPE, text=True, preexec_fn=heed
-    )
+    process = subprocess.Popen([*COMMAND, *options], env=environment, stderr=subprocess.PIPE, text=True)
     wait_for(lambda: (toy / "computed").exists() and computed(toy) == ["0", "1"], process)
     process.send_signal(signal.SIGINT)
     _, said = process.communicate(timeout=60)

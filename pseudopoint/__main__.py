@@ -1,0 +1,5 @@
+"""`python -m pseudopoint` is the command line."""
+
+from pseudopoint.cli import main
+
+main()
