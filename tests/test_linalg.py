@@ -136,7 +136,7 @@ def test_a_square_system_is_solved_without_symmetry_and_differentiated_in_its_ri
 # --- derivatives -----------------------------------------------------------------------------------------------------
 
 W, w, G = RNG.normal(size=(5, 4)), RNG.normal(size=4), RNG.normal(size=(5, 5))
-NAMES = ("whiten", "half_logdet", "quadratic", "quad_diag", "gram", "bound")
+NAMES = ("whiten", "half_logdet", "quadratic", "solve", "quad_diag", "gram", "bound")
 
 
 def ours(K, B, b, w):
@@ -145,8 +145,8 @@ def ours(K, B, b, w):
     A = F.whiten(B)
     inner = factorise(jnp.eye(5) + gram(A, w**2))
     bound = inner.quadratic(b) + inner.half_logdet() + w @ quad_diag(inner.K, A)
-    parts = jnp.sum(W * A), F.half_logdet(), F.quadratic(b), w @ quad_diag(K, B), jnp.sum(G * gram(B, w)), bound
-    return jnp.stack(parts)
+    alone = jnp.sum(W * A), F.half_logdet(), F.quadratic(b), G[0] @ F.solve(b)
+    return jnp.stack((*alone, w @ quad_diag(K, B), jnp.sum(G * gram(B, w)), bound))
 
 
 def plain(K, B, b, w, level):
@@ -157,7 +157,8 @@ def plain(K, B, b, w, level):
     bound = b @ np.linalg.solve(inner, b) + 0.5 * np.linalg.slogdet(inner)[1] + w @ np.diag(A.T @ inner @ A)
     half_logdet, quadratic = 0.5 * np.linalg.slogdet(jittered)[1], b @ np.linalg.solve(jittered, b)
     diagonal, outer = w @ np.diag(B.T @ K @ B), np.sum(G * (B @ np.diag(w) @ B.T))
-    return np.array([np.sum(W * A), half_logdet, quadratic, diagonal, outer, bound])
+    solution = G[0] @ np.linalg.solve(jittered, b)
+    return np.array([np.sum(W * A), half_logdet, quadratic, solution, diagonal, outer, bound])
 
 
 @jax.jit

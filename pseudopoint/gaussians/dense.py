@@ -32,6 +32,7 @@ from ..linalg import (
     cholesky,
     exp_symmetric,
     inverse_of_chol,
+    invert,
     log_symmetric,
     square,
     symmetric,
@@ -111,11 +112,11 @@ class AbstractViaNatural(AbstractGaussian):
     def mean(self) -> Float[Array, " M"]:
         """P⁻¹θ₁."""
         theta = self.to_natural()
-        return _inverse(theta.precision()) @ theta.theta1
+        return invert(theta.precision())[0] @ theta.theta1
 
     def covariance(self) -> Float[Array, "M M"]:
         """P⁻¹."""
-        return _inverse(self.to_natural().precision())
+        return invert(self.to_natural().precision())[0]
 
     def root(self) -> Float[Array, "M M"]:
         """chol(P)⁻ᵀ."""
@@ -252,13 +253,13 @@ class MeanCovariance(AbstractGaussian):
 
     def to_natural(self) -> Natural:
         """(S⁻¹m, −½S⁻¹)."""
-        precision = _inverse(symmetric(self.cov))
+        precision = invert(symmetric(self.cov))[0]
         return Natural(precision @ self.mean, -0.5 * precision)
 
     @staticmethod
     def from_natural(theta: Natural) -> "MeanCovariance":
         """S = (−2Θ₂)⁻¹, m = Sθ₁."""
-        cov = _inverse(theta.precision())
+        cov = invert(theta.precision())[0]
         return MeanCovariance(cov @ theta.theta1, cov)
 
 
@@ -289,7 +290,7 @@ class MeanChol(AbstractGaussian):
     @staticmethod
     def from_natural(theta: Natural) -> "MeanChol":
         """L = chol((−2Θ₂)⁻¹), m = LLᵀθ₁."""
-        L = cholesky(_inverse(theta.precision()))
+        L = cholesky(invert(theta.precision())[0])
         return MeanChol(L @ (L.T @ theta.theta1), L)
 
 
@@ -320,7 +321,7 @@ class MeanLog(AbstractGaussian):
     def from_natural(theta: Natural) -> "MeanLog":
         """L = −log P, m = P⁻¹θ₁."""
         precision = theta.precision()
-        return MeanLog(_inverse(precision) @ theta.theta1, -log_symmetric(precision))
+        return MeanLog(invert(precision)[0] @ theta.theta1, -log_symmetric(precision))
 
 
 class MeanPrecision(AbstractGaussian):
@@ -331,7 +332,7 @@ class MeanPrecision(AbstractGaussian):
 
     def covariance(self) -> Float[Array, "M M"]:
         """P⁻¹."""
-        return _inverse(symmetric(self.precision))
+        return invert(symmetric(self.precision))[0]
 
     def root(self) -> Float[Array, "M M"]:
         """L⁻ᵀ."""
@@ -350,12 +351,7 @@ class MeanPrecision(AbstractGaussian):
     def from_natural(theta: Natural) -> "MeanPrecision":
         """P = −2Θ₂, m = P⁻¹θ₁."""
         precision = theta.precision()
-        return MeanPrecision(_inverse(precision) @ theta.theta1, precision)
-
-
-def _inverse(S):
-    inverse = inverse_of_chol(cholesky(S))
-    return transposed_product(inverse, inverse)
+        return MeanPrecision(invert(precision)[0] @ theta.theta1, precision)
 
 
 def _log_diagonal(L):

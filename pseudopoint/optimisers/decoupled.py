@@ -63,52 +63,56 @@ class AbstractMeanStep(eqx.Module):
         """Δm and Δa; `curvature` is that of I + Σ κᵢφᵢφᵢᵀ averaged. γ is guarded already."""
 
 
-class ExactMean(AbstractMeanStep):
+class AbstractBlindStep(AbstractMeanStep):
+    """m and a each blind to the other: Δm = γ (I + Σ κᵢaᵢaᵢᵀ)⁻¹g_m and Δa = min(τ, τ*) d.
+
+    A step in the direction d never goes beyond the top of the rows' quadratic minorants, τ* = gᵀd/(dᵀCd + Σ κᵢ(cᵢᵀd)²);
+    so every τ is safe, where (16a) needs τ < 2/(1 + λmax).
+    """
+
+    tau: eqx.AbstractVar[Schedule]
+
+    @abstractmethod
+    def direction(self, C: Factor, slope: Float[Array, " G"]) -> Float[Array, " G"]:
+        """d, of g."""
+
+    def size(self, M: int, G: int) -> int:
+        """M."""
+        return M
+
+    def features(self, basis: OrthogonalBasis, slopes: Slopes) -> Float[Array, "K B"]:
+        """aᵢ."""
+        return slopes.A
+
+    def move(self, basis, slopes, curvature, gamma, guard):
+        """γ (I + Σ κᵢaᵢaᵢᵀ)⁻¹g_m and min(τ, τ*) d."""
+        d = self.direction(basis.C, slopes.da)
+        top = slopes.da @ d / (d @ (basis.C.K @ d) + jnp.sum(slopes.curvature * (slopes.c.T @ d) ** 2))
+        tau = jnp.minimum(guard.scale * self.tau(guard.steps), jnp.where(jnp.isfinite(top), top, 0.0))
+        return gamma * curvature.solve(slopes.dm), tau * d
+
+
+class ExactMean(AbstractBlindStep):
     """a ← a + τ C⁻¹g: (16a), with its erratum. The natural gradient, whose Fisher matrix for a is the prior's C: q's
     variance beyond Z is the prior's. So it knows nothing of the data's curvature, and converges at the rate of gradient
     descent, with condition number 1 + λmax(C⁻¹ Σ βᵢcᵢcᵢᵀ) ~ N c/σ². G³/3 a step for chol C.
-
-    A step in the direction d never goes beyond the top of the rows' quadratic minorants, τ* = gᵀd/(dᵀCd + Σ κᵢ(cᵢᵀd)²);
-    so every τ is safe, where the paper's needs τ < 2/(1 + λmax).
     """
 
     tau: Schedule = eqx.field(static=True, default=constant(1.0))
 
-    def size(self, M: int, G: int) -> int:
-        """M."""
-        return M
-
-    def features(self, basis: OrthogonalBasis, slopes: Slopes) -> Float[Array, "K B"]:
-        """aᵢ."""
-        return slopes.A
-
-    def move(self, basis, slopes, curvature, gamma, guard):
-        """Each blind to the other."""
-        direction = basis.C.solve(slopes.da)
-        return gamma * curvature.solve(slopes.dm), _cut(
-            basis, slopes, direction, guard.scale * self.tau(guard.steps)
-        ) * direction
+    def direction(self, C: Factor, slope: Float[Array, " G"]) -> Float[Array, " G"]:
+        """C⁻¹g."""
+        return C.solve(slope)
 
 
-class ApproximateMean(AbstractMeanStep):
+class ApproximateMean(AbstractBlindStep):
     """a ← a + τ (diag C)⁻¹g: (17), ε being the jitter of O. As `ExactMean`, without chol C."""
 
     tau: Schedule = eqx.field(static=True, default=constant(1.0))
 
-    def size(self, M: int, G: int) -> int:
-        """M."""
-        return M
-
-    def features(self, basis: OrthogonalBasis, slopes: Slopes) -> Float[Array, "K B"]:
-        """aᵢ."""
-        return slopes.A
-
-    def move(self, basis, slopes, curvature, gamma, guard):
-        """Each blind to the other."""
-        direction = slopes.da / jnp.diagonal(basis.C.K)
-        return gamma * curvature.solve(slopes.dm), _cut(
-            basis, slopes, direction, guard.scale * self.tau(guard.steps)
-        ) * direction
+    def direction(self, C: Factor, slope: Float[Array, " G"]) -> Float[Array, " G"]:
+        """(diag C)⁻¹g."""
+        return slope / jnp.diagonal(C.K)
 
 
 class JointMean(AbstractMeanStep):
@@ -131,12 +135,6 @@ class JointMean(AbstractMeanStep):
         M, half = slopes.dm.shape[0], basis.C.inverse
         step = gamma * curvature.solve(jnp.concatenate([slopes.dm, half @ slopes.da]))
         return step[:M], half.T @ step[M:]
-
-
-def _cut(basis, slopes, d, tau):
-    """min(τ, τ*)."""
-    top = slopes.da @ d / (d @ (basis.C.K @ d) + jnp.sum(slopes.curvature * (slopes.c.T @ d) ** 2))
-    return jnp.minimum(tau, jnp.where(jnp.isfinite(top), top, 0.0))
 
 
 class OrthogonalState(NamedTuple):

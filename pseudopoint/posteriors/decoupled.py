@@ -114,12 +114,7 @@ class Orthogonal(AbstractPosterior):
 
     def project(self, kernel: AbstractKernel) -> DecoupledProjection:
         """a_xᵀm + c(x, O)a = a_xᵀ(m − A_O a) + k(x, O)a,  A_O = L⁻¹K_uO."""
-        Z, O, a, mean = map(jnp.asarray, (self.Z, self.O, self.a, self.q.mean))
-        Kuu, cov = prior_factor(kernel, Z, self.jitter), self.q.covariance()
-        A_O = Kuu.whiten(kernel(Z, O))
-        log_prior = log_standard_normal(mean, cov) - 0.5 * _norm(kernel, O, a, A_O, self.jitter, self.columns)
-        along = mean - A_O @ a
-        return DecoupledProjection(kernel, Z, O, Kuu, along, a, cov, self.q.root(), log_prior, self.q.entropy())
+        return _hybrid(self, kernel, lambda m, A_Oa: (m, m - A_Oa))
 
 
 class Hybrid(AbstractPosterior):
@@ -139,13 +134,8 @@ class Hybrid(AbstractPosterior):
     jitter: float | None = eqx.field(static=True, default=None)
 
     def project(self, kernel: AbstractKernel) -> DecoupledProjection:
-        """E log p(v) under N(m + A_O a, S), minus ½ aᵀCa."""
-        Z, O, a, mean = map(jnp.asarray, (self.Z, self.O, self.a, self.q.mean))
-        Kuu, cov = prior_factor(kernel, Z, self.jitter), self.q.covariance()
-        A_O = Kuu.whiten(kernel(Z, O))
-        norm = _norm(kernel, O, a, A_O, self.jitter, self.columns)
-        log_prior = log_standard_normal(mean + A_O @ a, cov) - 0.5 * norm
-        return DecoupledProjection(kernel, Z, O, Kuu, mean, a, cov, self.q.root(), log_prior, self.q.entropy())
+        """E v = m + A_O a."""
+        return _hybrid(self, kernel, lambda m, A_Oa: (m + A_Oa, m))
 
 
 class Decoupled(AbstractPosterior):
@@ -229,6 +219,16 @@ class OrthogonalBasis(eqx.Module):
         """A = L⁻¹K_uf, c(O, X) = K_Of − A_OᵀA, and the residual dᵢ given u."""
         A, d = features(self.kernel, self.Kuu, self.Z, X)
         return A, self.kernel(self.O, X) - transposed_product(self.A_O, A), d
+
+
+def _hybrid(posterior, kernel, means) -> DecoupledProjection:
+    """`means` takes (m, A_O a) to E v and h = E v − A_O a; E log p is that of v ~ N(E v, S), less ½ aᵀCa."""
+    Z, O, a, m = map(jnp.asarray, (posterior.Z, posterior.O, posterior.a, posterior.q.mean))
+    Kuu, cov = prior_factor(kernel, Z, posterior.jitter), posterior.q.covariance()
+    A_O = Kuu.whiten(kernel(Z, O))
+    mean, h = means(m, A_O @ a)
+    log_prior = log_standard_normal(mean, cov) - 0.5 * _norm(kernel, O, a, A_O, posterior.jitter, posterior.columns)
+    return DecoupledProjection(kernel, Z, O, Kuu, h, a, cov, posterior.q.root(), log_prior, posterior.q.entropy())
 
 
 def _inverse(kernel, Z, O, a, B, columns, jitter) -> DecoupledProjection:

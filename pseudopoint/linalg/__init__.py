@@ -1,0 +1,28 @@
+"""The only folder that factorises covariances: positive definite matrices, their factors, the derivatives of both."""
+
+from .factor import Factor, default_jitter, explain_failure, factorise, resolution, through_whitening
+from .functions import exp_symmetric, log_symmetric
+from .inverses import Scalar, cholesky, inverse_of_chol, invert, solve_positive, solve_square
+from .products import gram, quad_diag, square, symmetric, transposed_product
+
+__all__ = [
+    "Factor",
+    "Scalar",
+    "cholesky",
+    "default_jitter",
+    "exp_symmetric",
+    "explain_failure",
+    "factorise",
+    "gram",
+    "inverse_of_chol",
+    "invert",
+    "log_symmetric",
+    "quad_diag",
+    "resolution",
+    "solve_positive",
+    "solve_square",
+    "square",
+    "symmetric",
+    "through_whitening",
+    "transposed_product",
+]
