@@ -15,13 +15,11 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jax.tree_util import Partial
-from jaxtyping import Array, Float
 
-from .data import Dataset, chunked
+from .data import Dataset
 from .gaussians import MeanPrecision
-from .likelihoods import Gaussian
-from .linalg import Scalar, factorise, gram, resolution
+from .likelihoods import AbstractLikelihood, Gaussian
+from .linalg import Scalar, factorise, resolution
 from .posteriors import (
     Model,
     Orthogonal,
@@ -34,6 +32,7 @@ from .posteriors import (
     features,
     prior_factor,
 )
+from .statistics import feature_sums, statistics, whitened_sums
 
 __all__ = [
     "Collapsed",
@@ -42,9 +41,10 @@ __all__ = [
     "collapsed_orthogonal",
     "collapsed_solve",
     "elbo",
+    "energies",
     "energy",
     "expected_log_likelihood",
-    "majorised_energy",
+    "majorises",
     "marginal",
     "optimal_orthogonal",
     "shrunk",
@@ -69,19 +69,6 @@ def marginal(model: Model, data: Dataset) -> tuple[Scalar, Predictor]:
     return value, Predictor(model.kernel, data.X, alpha, data.X, factor.inverse, none, factor.jitter, True)
 
 
-class Statistics(NamedTuple):
-    """Sums over rows, with precision λᵢ = wᵢ/(σ² + noiseᵢ): all that a collapsed bound needs of the data. a is a row's
-    features, [K]."""
-
-    H: Float[Array, "K K"]  # Σ λ a aᵀ
-    b: Float[Array, " K"]  # Σ λ y a
-    yy: Scalar  # Σ λ y²
-    log_noise: Scalar  # Σ w log 2π(σ² + noise)
-    trace: Scalar  # Σ λ d
-    log_trace: Scalar  # Σ log(1 + λ d)
-    residual: Scalar  # Σ d over rows with w > 0
-
-
 class Collapsed(NamedTuple):
     """Both collapsed bounds at the same parameters, and the posterior that attains them."""
 
@@ -100,7 +87,8 @@ def collapsed(model: Model, data: Dataset, chunk: int | None = None) -> Collapse
     """
     Z = jnp.asarray(model.posterior.Z)
     Kuu = prior_factor(model.kernel, Z, model.posterior.jitter)
-    s = _statistics(model, Partial(features, model.kernel, Kuu, Z), data, jnp.zeros((), Z.dtype), chunk)
+    sums = partial(whitened_sums, model.kernel, Kuu, Z, chunk)
+    s = statistics(sums, data, _noise(model, data))
     B = factorise(jnp.eye(Z.shape[0], dtype=Z.dtype) + s.H)
     fit = -0.5 * (s.log_noise + s.yy - B.quadratic(s.b)) - B.half_logdet()
     alpha = Kuu.inverse.T @ B.solve(s.b)
@@ -141,8 +129,8 @@ def collapsed_decoupled(model: Model, data: Dataset, chunk: int | None = None) -
     """
     Z, O = jnp.asarray(model.posterior.Z), jnp.asarray(model.posterior.O)
     Kuu, Koo = (prior_factor(model.kernel, points, model.posterior.jitter) for points in (Z, O))
-    basis = Partial(_decoupled_features, model.kernel, Kuu, Z, Koo, O)
-    s, M = _statistics(model, basis, data, jnp.zeros((), Z.dtype), chunk), Z.shape[0]
+    basis = partial(_decoupled_features, model.kernel, Kuu, Z, Koo, O)
+    s, M = _statistics(model, basis, data, chunk), Z.shape[0]
     B, J = (factorise(jnp.eye(H.shape[0], dtype=Z.dtype) + H) for H in (s.H[:M, :M], s.H[M:, M:]))
     alpha = Koo.inverse.T @ J.solve(s.b[M:])
     return _decoupled(model, s, B, J.quadratic(s.b[M:]), O, alpha, Z, Kuu)
@@ -156,7 +144,7 @@ def collapsed_solve(model: Model, data: Dataset, chunk: int | None = None) -> Co
     but Z, O and jitter is read, and the predictor is that of the best q.
     """
     projection = model.posterior.project(model.kernel)
-    s = _statistics(model, Partial(_solve_features, projection), data, jnp.zeros((), data.X.dtype), chunk)
+    s = _statistics(model, partial(_solve_features, projection), data, chunk)
     best = block_optimum(s.H, s.b, model.posterior.Z.shape[0])
     posterior = SolveGP(Z=model.posterior.Z, O=model.posterior.O, q=best.q, r=best.r, jitter=model.posterior.jitter)
     fit = -0.5 * (s.log_noise + s.yy) + best.gain
@@ -173,7 +161,7 @@ def _orthogonal_optimum(model, data, chunk):
     """J = I + Σ λᵢφᵢφᵢᵀ with φ = (a, C^-½c), whose leading block is B: the posterior's precision of all of Z ∪ O, and
     the statistics of φ."""
     basis = OrthogonalBasis.of(model.posterior, model.kernel)
-    s = _statistics(model, Partial(_orthogonal_features, basis), data, jnp.zeros((), basis.Z.dtype), chunk)
+    s = _statistics(model, partial(_orthogonal_features, basis), data, chunk)
     J, M = jnp.eye(s.H.shape[0], dtype=s.H.dtype) + s.H, basis.Z.shape[0]
     return basis, s, factorise(J[:M, :M]), factorise(J)
 
@@ -207,44 +195,16 @@ def upper(model: Model, data: Dataset, chunk: int | None = None) -> Scalar:
     Z = jnp.asarray(model.posterior.Z)
     Kuu = prior_factor(model.kernel, Z, model.posterior.jitter)
     eye = jnp.eye(Z.shape[0], dtype=Z.dtype)
-    basis = Partial(features, model.kernel, Kuu, Z)
-    s = _statistics(model, basis, data, jnp.zeros((), Z.dtype), chunk)
-    r = _statistics(model, basis, data, s.residual, chunk)
+    sums, noise = partial(whitened_sums, model.kernel, Kuu, Z, chunk), _noise(model, data)
+    s = statistics(sums, data, noise)
+    r = statistics(sums, data, noise, s.residual)
     quadratic = r.yy - factorise(eye + r.H).quadratic(r.b)
     return -0.5 * (s.log_noise + quadratic) - factorise(eye + s.H).half_logdet()
 
 
-@partial(jax.jit, static_argnames="chunk")
-def _statistics(model, basis, data, extra, chunk) -> Statistics:
-    """`Statistics` of all rows, with `extra` noise variance on every row; `basis` is X ↦ (features, residual)."""
-    size = chunk or max(1024, 2**22 // jax.eval_shape(basis, data.X[:1])[0].shape[0])
-
-    def of(rows: Dataset) -> Statistics:
-        A, d = basis(rows.X)
-        noise = _noise(model, rows)
-        precision = rows.weight / (noise + rows.weight * extra)
-        return Statistics(
-            H=gram(A, precision),
-            b=A @ (precision * rows.y),
-            yy=jnp.sum(precision * rows.y**2),
-            log_noise=jnp.sum(rows.weight * jnp.log(2 * jnp.pi * noise)),
-            trace=jnp.sum(precision * d),
-            log_trace=jnp.sum(jnp.log1p(precision * d)),
-            residual=jnp.sum(jnp.where(rows.weight > 0, d, 0)),
-        )
-
-    if len(data) <= size:
-        return of(data)
-    stack = chunked(data, size)
-    # A chunk's features are computed again for the gradient instead of being kept: that is what bounds the memory.
-    remembered = jax.checkpoint(of)
-    first = remembered(jax.tree.map(lambda x: x[0], stack))
-    total, _ = lax.scan(
-        lambda sums, rows: (jax.tree.map(jnp.add, sums, remembered(rows)), None),
-        first,
-        jax.tree.map(lambda x: x[1:], stack),
-    )
-    return total
+def _statistics(model, basis, data, chunk):
+    """`Statistics` of any features and residuals, X ↦ (A, d)."""
+    return statistics(partial(feature_sums, basis, chunk), data, _noise(model, data))
 
 
 def _noise(model, data):
@@ -265,14 +225,20 @@ def expected_log_likelihood(model: Model, batch: Dataset, num_data: int, tight: 
     Tight: q(f | u) may shrink the residual variance dᵢ by vᵢ at a cost of ½(vᵢ − 1 − log vᵢ); at the best vᵢ a Gaussian
     likelihood pays ½ log(1 + λᵢdᵢ) instead of ½ λᵢdᵢ (methods a.2). vᵢ = 1 is the standard bound (Kobe 2.25).
     """
-    projection = model.posterior.project(model.kernel)
-    likelihood, scale = model.likelihood.at(batch.noise), num_data / len(batch)
-    fit = lambda mean, variance: jnp.sum(batch.weight * likelihood.expectation(mean, variance, batch.y))
-    if not (tight and likelihood.shrinks):
-        return scale * fit(*projection.moments(batch.X)), projection
-    mean, explained, d = projection.marginals(batch.X)
-    v = likelihood.shrinkage(d, batch.weight)
-    return scale * (fit(mean, explained + v * d) - 0.5 * jnp.sum(v - 1 - jnp.log(v))), projection
+    return _expected(model, batch, num_data, tight)[:2]
+
+
+def _expected(model, batch, num_data, tight):
+    """`expected_log_likelihood`, and mean and variance of every fᵢ."""
+    projection, likelihood = model.posterior.project(model.kernel), model.likelihood.at(batch.noise)
+    if tight and likelihood.shrinks:
+        mean, explained, d = projection.marginals(batch.X)
+        v = likelihood.shrinkage(d, batch.weight)
+        variance, cost = explained + v * d, 0.5 * jnp.sum(v - 1 - jnp.log(v))
+    else:
+        (mean, variance), cost = projection.moments(batch.X), 0.0
+    fit = jnp.sum(batch.weight * likelihood.expectation(mean, variance, batch.y))
+    return (num_data / len(batch)) * (fit - cost), projection, (mean, variance)
 
 
 def energy(model: Model, batch: Dataset, num_data: int, tight: bool = True) -> Scalar:
@@ -285,17 +251,24 @@ def energy(model: Model, batch: Dataset, num_data: int, tight: bool = True) -> S
     return expected + projection.log_prior
 
 
-def majorised_energy(model: Model, batch: Dataset, num_data: int) -> Scalar:
-    """−½ (N/B) Σ ωᵢ aᵢᵀSaᵢ + E_q[log p(u)], with constant ωᵢ: −2 ∂/∂S of it is a precision P_ω with which a step of the
-    mean of size 1 goes up, whatever the curvature of log p(y | f) (methods d.3).
+def energies(model: Model, batch: Dataset, num_data: int, tight: bool = True) -> tuple[Scalar, Scalar]:
+    """The `energy`, and from the same pass −½ (N/B) Σ ωᵢ V fᵢ + E_q[log p(u)] with constant ωᵢ: −2 ∂/∂S of that is a
+    precision P_ω with which a step of the mean of size 1 goes up, whatever the curvature of log p(y | f) (methods d.3).
+    Where the likelihood needs none (`majorises`) the second is the energy again, with P* for P_ω.
     """
-    projection = model.posterior.project(model.kernel)
-    explained = projection.marginals(batch.X).explained
-    # Of `explained` the slope alone is needed, which takes no product with S; the value comes from the energy's pass.
-    mean, variance = lax.stop_gradient(projection.moments(batch.X))
-    omega = model.likelihood.at(batch.noise).majoriser(mean, variance, batch.y)
-    fit = jnp.sum(batch.weight * lax.stop_gradient(omega) * explained)
-    return -0.5 * (num_data / len(batch)) * fit + projection.log_prior
+    expected, projection, moments = _expected(model, batch, num_data, tight)
+    if not majorises(model.likelihood):
+        return expected + projection.log_prior, expected + projection.log_prior
+    # Constants before they are used: nobody asks for the derivatives of ω, which would be traced.
+    likelihood, mean, variance = lax.stop_gradient((model.likelihood, *moments))
+    omega = likelihood.at(batch.noise).majoriser(mean, variance, batch.y)
+    fit = jnp.sum(batch.weight * omega * moments[1])
+    return expected + projection.log_prior, projection.log_prior - 0.5 * (num_data / len(batch)) * fit
+
+
+def majorises(likelihood: AbstractLikelihood) -> bool:
+    """Whether the mean moves with the curvature of a majoriser, and not with that of log p(y | f)."""
+    return likelihood.majorised or not likelihood.concave
 
 
 @jax.jit

@@ -12,9 +12,9 @@ import pseudopoint
 
 PACKAGE = Path(pseudopoint.__file__).parent
 ORDER = """
-    params linalg data kernels likelihoods gaussians posteriors pathwise bounds laplace history inducing initial
-    optimisers minimisers training optimise recipes files compiled persistence metrics tables datasets estimators report
-    reproduce tasks cli
+    params linalg data kernels likelihoods gaussians posteriors pathwise statistics bounds laplace history inducing
+    initial optimisers minimisers training optimise recipes files compiled persistence metrics tables datasets
+    estimators report reproduce tasks cli
 """.split()
 CORE = ORDER[: ORDER.index("recipes") + 1]
 EDGE_LIBRARIES = {"sklearn", "pandas", "pyarrow", "typer", "rich", "matplotlib"}

@@ -5,6 +5,7 @@ grow back. So no fit ends in NaN.
 """
 
 from abc import abstractmethod
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -12,7 +13,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from ..bounds import energy
+from ..bounds import energies, majorises
 from ..data import Dataset
 from ..gaussians import MeanCovariance
 from ..likelihoods import AbstractLikelihood
@@ -25,6 +26,7 @@ __all__ = [
     "Guard",
     "Info",
     "all_finite",
+    "both_slopes",
     "energy_slopes",
     "gaussian_entropy",
     "majorises",
@@ -78,20 +80,24 @@ class AbstractStepper(eqx.Module):
 
 
 def energy_slopes(hyper: Free, mean: Any, cov: Any, batch: Dataset, num_data: int, tight: bool):
-    """The energy, the bound without q's entropy, and its slopes in θ, m and S as plain arrays, in one pass.
+    """The energy, the bound without q's entropy; its slopes in θ, m and S as plain arrays; and P_ω, −2 times the slope
+    in S of its minorant (`bounds.energies`). One pass, from which each is pulled back.
 
-    Where nobody reads the slope in θ, a compiled step does not compute it.
+    What nobody reads a compiled step does not compute.
     """
 
     def objective(vector, mean, cov):
-        return energy(with_q(hyper.rebuild(vector), MeanCovariance(mean, cov)), batch, num_data, tight)
+        return energies(with_q(hyper.rebuild(vector), MeanCovariance(mean, cov)), batch, num_data, tight)
 
-    return jax.value_and_grad(objective, (0, 1, 2))(hyper.vector, mean, cov)
+    value, slopes, (_, _, dS) = both_slopes(objective, hyper.vector, mean, cov)
+    return value, slopes, -(dS + dS.mT)
 
 
-def majorises(likelihood: AbstractLikelihood) -> bool:
-    """Whether the mean moves with the curvature of a majoriser, and not with that of log p(y | f)."""
-    return likelihood.majorised or not likelihood.concave
+def both_slopes(objective: Callable[..., tuple[Scalar, Scalar]], *at: Any) -> tuple[Scalar, Any, Any]:
+    """The first value of an objective, its slopes, and those of the second, where K_uu is factorised once for all."""
+    (value, _), pull = jax.vjp(objective, *at)
+    one, none = jnp.ones_like(value), jnp.zeros_like(value)
+    return value, pull((one, none)), pull((none, one))
 
 
 def next_precision(likelihood: AbstractLikelihood, P: Any, S: Any, target: Any, gamma: Any) -> Any:

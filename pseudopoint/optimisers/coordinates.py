@@ -71,7 +71,7 @@ class ForwardNaturalGradient(AbstractStepper):
         """One pass: energy, its derivatives in (θ_hyper, m, S), both updates."""
         hyper, guard, at = self._hyper(model), state.guard, state.reading
 
-        value, (dv, dm, dS) = energy_slopes(hyper, at.mean, at.cov, batch, num_data, self.tight)
+        value, (dv, dm, dS), _ = energy_slopes(hyper, at.mean, at.cov, batch, num_data, self.tight)
         moved, rest, norm = model, state.rest, jnp.linalg.norm(dm)
         if self.rest is not None:
             updates, rest = self.rest.update(-dv, state.rest, hyper.vector)

@@ -10,9 +10,8 @@ import optax
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
-from ..bounds import majorised_energy
 from ..data import Dataset
-from ..gaussians import MeanCovariance, MeanPrecision
+from ..gaussians import MeanPrecision
 from ..linalg import Scalar, invert, solve_positive
 from ..params import free
 from ..posteriors import Latents, Model, Whitened, prior_factor
@@ -94,7 +93,7 @@ class NaturalGradient(AbstractStepper):
         """One pass: energy, its derivatives in (θ, m, S), both updates."""
         q, hyper, guard = model.posterior.q, self._hyper(model), state.guard
 
-        value, (dv, dm, dS) = energy_slopes(hyper, q.mean, state.cov, batch, num_data, self.tight)
+        value, (dv, dm, dS), curvature = energy_slopes(hyper, q.mean, state.cov, batch, num_data, self.tight)
         moved, vector, rest, norm = model, hyper.vector, state.rest, jnp.linalg.norm(dm)
         if self.rest is not None:
             if self.dual:
@@ -107,11 +106,8 @@ class NaturalGradient(AbstractStepper):
         cov, half_logdet = invert(precision)
         majorised = state.majorised
         if majorises(model.likelihood):
-            # The energy's derivative in S does not depend on S: any S will do. Averaged over batches as P is: a batch
-            # of its own would give a curvature that is of low rank, and that goes with the batch's slope.
-            value_at = lambda cov: majorised_energy(with_q(model, MeanCovariance(q.mean, cov)), batch, num_data)
-            slope = jax.grad(value_at)(state.cov)
-            majorised = (1 - gamma) * majorised - gamma * (slope + slope.mT)
+            # Averaged over batches as P is: one batch's own curvature would be of low rank, and go with its slope.
+            majorised = (1 - gamma) * majorised + gamma * curvature
             step = solve_positive(majorised, dm)
         else:
             step = (cov @ dm[..., None])[..., 0]

@@ -4,12 +4,11 @@ from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float
 
-from ..bounds import energy, majorised_energy
+from ..bounds import energies
 from ..data import Dataset
 from ..gaussians import AbstractGaussian, MeanCovariance, MeanPrecision
 from ..kernels import AbstractKernel
@@ -17,7 +16,17 @@ from ..linalg import invert
 from ..params import Number, free
 from ..posteriors import AbstractPosterior, Latents, Model, SolveGP, SolveProjection
 from ..posteriors.base import Points
-from .base import AbstractStepper, Guard, Info, Rows, all_finite, gaussian_entropy, majorises, next_precision
+from .base import (
+    AbstractStepper,
+    Guard,
+    Info,
+    Rows,
+    all_finite,
+    both_slopes,
+    gaussian_entropy,
+    majorises,
+    next_precision,
+)
 from .schedules import Schedule
 
 __all__ = ["SolveNaturalGradient", "SolveState"]
@@ -87,9 +96,9 @@ class SolveNaturalGradient(AbstractStepper):
         means, covs = (q.mean, r.mean), Blocks(state.cov, jnp.zeros_like(state.X), state.cov_w)
 
         def objective(vector, means, covs):
-            return energy(_probed(hyper.rebuild(vector), means, covs), batch, num_data, self.tight)
+            return energies(_probed(hyper.rebuild(vector), means, covs), batch, num_data, self.tight)
 
-        value, (dv, dm, dS) = jax.value_and_grad(objective, (0, 1, 2))(hyper.vector, means, covs)
+        value, (dv, dm, dS), (_, _, curvature) = both_slopes(objective, hyper.vector, means, covs)
         moved, rest, norm = model, state.rest, jnp.sqrt(sum(jnp.sum(g**2) for g in dm))
         if self.rest is not None:
             updates, rest = self.rest.update(-dv, state.rest, hyper.vector)
@@ -99,9 +108,7 @@ class SolveNaturalGradient(AbstractStepper):
         (cov, one), (cov_w, two) = _invert(J.P), _invert(J.Pw)
         inverse, metric, majorised = cov, J, state.majorised
         if majorises(model.likelihood):
-            # The energy's derivative in S does not depend on S: any S will do.
-            slope = jax.grad(lambda covs: majorised_energy(_probed(model, means, covs), batch, num_data))(covs)
-            metric = majorised = _average(gamma, state.majorised, _curvature(slope))
+            metric = majorised = _average(gamma, state.majorised, _curvature(curvature))
             inverse, _ = _invert(metric.P)
         m, mw = (a + gamma * step for a, step in zip(means, _solve(metric, inverse, *dm), strict=True))
         moved = _with(moved, MeanPrecision(m, J.P), MeanPrecision(mw, J.Pw))
