@@ -3,7 +3,15 @@
 from .base import AbstractPosterior, AbstractProjection, Marginals, Model, Predictor, features, prior_factor
 from .decoupled import Decoupled, DecoupledProjection, Hybrid, InverseHybrid, MeanPoints, Orthogonal, OrthogonalBasis
 from .dense import InducingPoints, Projection, Unwhitened, Whitened
-from .diagonal import AbstractShift, DirectShift, LogShift, Shifted, ShiftedProjection, SoftplusShift
+from .diagonal import (
+    AbstractShift,
+    DirectShift,
+    LogShift,
+    PseudoObservations,
+    Shifted,
+    ShiftedProjection,
+    SoftplusShift,
+)
 from .latents import Latents, Predictors, Projections
 from .shrunk import Shrunk, ShrunkProjection
 from .solve import BlockOptimum, SolveGP, SolveProjection, block_optimum
@@ -27,6 +35,7 @@ __all__ = [
     "Orthogonal",
     "OrthogonalBasis",
     "Predictor",
+    "PseudoObservations",
     "Predictors",
     "Projection",
     "Projections",

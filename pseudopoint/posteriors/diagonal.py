@@ -3,6 +3,7 @@
 Opper and Archambeau 2009 at Z = X; Panos et al. 2018 and Kobe 2021 (3.5) to (3.7) for any Z.
 """
 
+from abc import abstractmethod
 from typing import ClassVar
 
 import equinox as eqx
@@ -14,37 +15,87 @@ from ..linalg import Factor, Scalar, default_jitter, factorise
 from ..params import Number, clipped, positive, real, softplus
 from .base import AbstractPosterior, AbstractProjection, Marginals, Points, Predictor
 
-__all__ = ["AbstractShift", "DirectShift", "LogShift", "Shifted", "ShiftedProjection", "SoftplusShift"]
+__all__ = [
+    "AbstractShift",
+    "AbstractWeights",
+    "DirectShift",
+    "LogShift",
+    "PseudoObservations",
+    "Shifted",
+    "ShiftedProjection",
+    "SoftplusShift",
+]
 
 Vector = Float[Number, "*C M"]
 
 
 class AbstractShift(eqx.Module):
-    """q(u) = N(Kμ, (K⁻¹ + diag g)⁻¹), g > 0, of a `Shifted`: μ and g, each [M].
+    """q(u) = N(Kμ, (K⁻¹ + diag g)⁻¹), g > 0, of a `Shifted`: g, [M], and μ or what gives it.
 
-    The classes differ in how an ordinary optimiser moves g; natural steps take g as it is. They raise ValueError where
-    a given g is not positive.
+    The classes differ in what stays as it is while K moves, and in how an ordinary optimiser moves g; natural steps
+    take g as it is. They raise ValueError where a given g is not positive.
     """
 
-    mu: eqx.AbstractVar[Vector]
     g: eqx.AbstractVar[Vector]
 
+    @abstractmethod
+    def weights(self, K: Float[Array, "M M"], g: Vector, B: Factor) -> Vector:
+        """μ, where B = I + G^½KG^½ and `g` has the posterior's jitter."""
 
-class LogShift(AbstractShift):
+    @abstractmethod
+    def moved(self, mu: Vector, g: Vector, K: Float[Array, "*K M M"], jittered: Vector) -> "AbstractShift":
+        """The same coordinates of another μ and g, `jittered` by the posterior."""
+
+
+class PseudoObservations(AbstractShift):
+    """θ and g = exp(ξ): q(u) ∝ p(u) Πᵢ exp(θᵢuᵢ − ½gᵢuᵢ²), the prior and Gaussian observations θᵢ/gᵢ of variance 1/gᵢ.
+
+    With both held q follows the prior as hyperparameters move and stays near its optimum; with μ held it does not (see
+    `AbstractShiftStepper`). They are natural parameters of the family, θ = S⁻¹m = (I + GK)μ; at g → 0 θ is μ.
+    """
+
+    theta: Vector = real()
+    g: Vector = positive()
+
+    def weights(self, K: Float[Array, "M M"], g: Vector, B: Factor) -> Vector:
+        """(I + GK)⁻¹θ = θ − G^½B⁻¹G^½Kθ."""
+        theta, root = jnp.asarray(self.theta), jnp.sqrt(g)
+        return theta - root * B.solve(root * (K @ theta))
+
+    def moved(self, mu: Vector, g: Vector, K: Float[Array, "*K M M"], jittered: Vector) -> "AbstractShift":
+        """θ = (I + GK)μ."""
+        return eqx.tree_at(lambda q: (q.theta, q.g), self, (mu + jittered * (K @ mu[..., None])[..., 0], g))
+
+
+class AbstractWeights(AbstractShift):
+    """μ itself, as Kobe has it."""
+
+    mu: eqx.AbstractVar[Vector]
+
+    def weights(self, K: Float[Array, "M M"], g: Vector, B: Factor) -> Vector:
+        """μ."""
+        return jnp.asarray(self.mu)
+
+    def moved(self, mu: Vector, g: Vector, K: Float[Array, "*K M M"], jittered: Vector) -> "AbstractShift":
+        """μ and g."""
+        return eqx.tree_at(lambda q: (q.mu, q.g), self, (mu, g))
+
+
+class LogShift(AbstractWeights):
     """g = exp(ξ): a step is a relative change."""
 
     mu: Vector = real()
     g: Vector = positive()
 
 
-class SoftplusShift(AbstractShift):
+class SoftplusShift(AbstractWeights):
     """g = log(1 + exp(ξ)), as Kobe proposes for likelihoods that are not Gaussian: linear for large g."""
 
     mu: Vector = real()
     g: Vector = softplus()
 
 
-class DirectShift(AbstractShift):
+class DirectShift(AbstractWeights):
     """g = max(ξ, 1e-10): g itself, without a constraint as Kobe has it, but a step cannot end at or below zero."""
 
     mu: Vector = real()
@@ -128,4 +179,4 @@ class Shifted(AbstractPosterior):
         # Where rounding alone has pushed an eigenvalue of K below −1/g, B takes a jitter: the divergence is then too
         # large, so that a bound stays one.
         B = factorise(jnp.eye(len(g), dtype=K.dtype) + root[:, None] * K * root)
-        return ShiftedProjection(kernel, Z, K, jitter, jnp.asarray(self.q.mu), g, B)
+        return ShiftedProjection(kernel, Z, K, jitter, self.q.weights(K, g, B), g, B)

@@ -26,8 +26,8 @@ from ..posteriors import (
     Decoupled,
     Hybrid,
     Latents,
-    LogShift,
     Orthogonal,
+    PseudoObservations,
     Shifted,
     SolveGP,
     Unwhitened,
@@ -98,9 +98,9 @@ FAMILIES: dict[str, Family] = {
     "whitened": Family("q(v) = N(m, S), v = L⁻¹u", False, lambda Z, O, kernel: Whitened(Z, prior_q(Z)), _natural),
     "unwhitened": Family("q(u) = N(m, S)", False, _unwhitened, _natural),
     "diagonal": Family(
-        "q(u) = N(Kμ, (K⁻¹ + diag g)⁻¹), 2M numbers (Kobe 2021)",
+        "p(u) times Gaussian pseudo-observations: N(Kμ, (K⁻¹ + diag g)⁻¹), 2M numbers (Kobe 2021)",
         False,
-        lambda Z, O, kernel: Shifted(Z, LogShift(_zeros(Z), jnp.ones(len(Z), Z.dtype))),
+        lambda Z, O, kernel: Shifted(Z, PseudoObservations(_zeros(Z), jnp.ones(len(Z), Z.dtype))),
         _shift,
     ),
     "decoupled": Family(
