@@ -19,7 +19,6 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 from jax import lax
-from matplotlib.figure import Figure
 
 from pseudopoint.bounds import collapsed, collapsed_decoupled, collapsed_orthogonal
 from pseudopoint.data import Dataset, chunked
@@ -30,19 +29,10 @@ from pseudopoint.likelihoods import Gaussian
 from pseudopoint.linalg import gram, invert
 from pseudopoint.posteriors import InducingPoints, MeanPoints, Model, Orthogonal
 
-from .decoupled_classification import (
-    ADAM,
-    NATURAL,
-    Basis,
-    adam_course,
-    compare,
-    first_within,
-    model_of,
-    natural_course,
-    stepper_of,
-    thinned,
-)
-from .settings import training_part
+from . import _decoupled as shared
+from ._decoupled import ADAM, NATURAL, Basis
+from ._rows import marks, number
+from .settings import head, training_part
 
 SOURCE = "Salimbeni, Cheng, Boots and Deisenroth 2018, figure 2a"
 PUBLISHED = (
@@ -72,8 +62,7 @@ class Config:
 
 
 FULL = Config()
-SHORT = ("orthogonal, joint", "orthogonal, (16a)", "decoupled, Adam")
-QUICK = Config(rows=2000, inducing=20, joint_steps=5, steps=400, rates=(0.001,), check_rows=500, rules=SHORT)
+QUICK = Config(rows=2000, inducing=20, joint_steps=5, steps=400, rates=(0.001,), check_rows=500, rules=shared.SHORT)
 DIRECT = NATURAL[:2]  # rules that are run by the library's stepper on all rows
 
 
@@ -95,28 +84,28 @@ def cases(config: Config) -> list[dict]:
 
 def run(case: dict, config: Config, folder: Path) -> dict:
     """Nats below the optimum along the steps of a rule."""
-    data = training_part(folder, "kin40k", 0)
-    if config.rows:
-        data = jax.tree.map(lambda x: x[: config.rows], data)
+    data = head(training_part(folder, "kin40k", 0), config.rows)
     Z, O = (kmeans(np.asarray(data.X), config.inducing, seed) for seed in (0, 1))
     rule, kernel = case["rule"], Matern52(config.lengthscale, config.variance)
-    model = model_of(rule, kernel, Gaussian(config.noise), Z, O)
+    model = shared.start(rule, kernel, Gaussian(config.noise), Z, O)
     best = optimum(rule, model, Z, O, data)
     if rule in DIRECT:
-        return nats(natural_course(stepper_of(rule, 0.0), model, data, config.joint_steps), best)
+        return nats(shared.natural_course(shared.stepper_of(rule, 0.0), model, data, config.joint_steps), best)
     basis = Basis.of(model, Z, O)
     sums = sums_of(basis, data, config.noise)
     if rule in NATURAL:
-        few = jax.tree.map(lambda x: x[: config.check_rows], data)
-        theirs = natural_course(stepper_of(rule, case["rate"]), model, few, 3)["bound"]
+        few = head(data, config.check_rows)
+        theirs = shared.natural_course(shared.stepper_of(rule, case["rate"]), model, few, 3)["bound"]
         ours = mean_course(rule, case["rate"], basis, sums_of(basis, few, config.noise), 3)["bound"]
         worst = max(abs(a - b) / abs(b) for a, b in zip(ours, theirs, strict=True))
         if not worst < 1e-9:
             raise AssertionError(f"not the steps of the library: {ours}, {theirs}")
         return nats(mean_course(rule, case["rate"], basis, sums, config.steps), best) | {"difference": round(worst, 16)}
-    difference = compare(lambda model: bound(model.posterior, basis, sums), model, data)
+    difference = shared.compare(lambda model: bound(model.posterior, basis, sums), model, data)
     at = (basis, sums)
-    return nats(adam_course(lambda q, at: bound(q, *at), model, at, config.steps, case["rate"]), best) | difference
+    return (
+        nats(shared.adam_course(lambda q, at: bound(q, *at), model, at, config.steps, case["rate"]), best) | difference
+    )
 
 
 def optimum(rule: str, model: Model, Z: np.ndarray, O: np.ndarray, data: Dataset) -> float:
@@ -132,8 +121,7 @@ def optimum(rule: str, model: Model, Z: np.ndarray, O: np.ndarray, data: Dataset
 
 def nats(course: dict, best: float) -> dict:
     """Gaps in place of bounds."""
-    gaps = [float(f"{best - bound:.7g}") for bound in course["bound"]]
-    return {"optimum": best, "steps": course["steps"], "gap": gaps}
+    return {"optimum": best, "steps": course["steps"], "gap": [number(best - bound, 7) for bound in course["bound"]]}
 
 
 @partial(jax.jit, static_argnums=2)
@@ -184,56 +172,11 @@ def mean_course(rule: str, rate: float | None, basis: Basis, sums: Sums, steps: 
 
     m, a = jnp.zeros(M), jnp.zeros(len(C.K))
     state, course, here = adam.init(a), [], 0
-    for there in thinned(steps):
+    for there in marks(steps, 55):
         m, a, state, value = advance(m, a, state, there - here, S_best if there else eye)
         here = there
         course.append(round(float(value), 6))
-    return {"steps": thinned(steps), "bound": course}
+    return {"steps": marks(steps, 55), "bound": course}
 
 
-def name_of(row: dict) -> str:
-    """The rule, and Adam's rate where there is one."""
-    return row["rule"] + (f", {row['rate']:g}" if row["rate"] else "")
-
-
-def near(row: dict) -> int | None:
-    """The first step of those kept within a millionth of the optimum."""
-    return first_within(row | {"bound": [row["optimum"] - gap for gap in row["gap"]]}, row["optimum"])
-
-
-def table(rows: list[dict]) -> list[list[str]]:
-    """A line a rule: gaps after some steps, and the first step within a millionth of the optimum."""
-    marks = (1, 10, 100, 1000, 20_000)
-    lines = [["rule", "optimum", *(f"gap after {mark}" for mark in marks), "relative", "first within 1e-6"]]
-    for row in rows:
-        at, first = dict(zip(row["steps"], row["gap"], strict=True)), near(row)
-        kept = [max(s for s in at if s <= mark) for mark in marks]
-        cells = [f"{at[s]:.4g}" if mark <= row["steps"][-1] else "" for s, mark in zip(kept, marks, strict=True)]
-        cells += [f"{row['gap'][-1] / abs(row['optimum']):.2g}", "never" if first is None else str(first)]
-        lines.append([name_of(row), f"{row['optimum']:.2f}", *cells])
-    return lines
-
-
-def figure(rows: list[dict]) -> Figure:
-    """Relative gaps along the steps."""
-    picture = Figure(figsize=(7, 4.5), layout="constrained")
-    axes = picture.subplots()
-    for row in rows:
-        axes.plot(row["steps"], [max(gap / abs(row["optimum"]), 1e-12) for gap in row["gap"]], label=name_of(row))
-    axes.set(xlabel="steps", ylabel="relative gap to the closed-form optimum", yscale="log")
-    axes.set_xscale("symlog", linthresh=1)
-    axes.legend(fontsize=8)
-    return picture
-
-
-def verdict(rows: list[dict]) -> tuple[str, str]:
-    """Natural gradients at the optimum within 100 steps, the decoupled family with Adam not in 20,000."""
-    by = {name_of(row): row for row in rows}
-    fast, slow = by.get("orthogonal, joint"), [row for row in rows if row["rule"] == "decoupled, Adam"]
-    if fast is None or not slow:
-        return "untested", "It takes the rows of 'orthogonal, joint' and 'decoupled, Adam'."
-    first, best = near(fast), min(slow, key=lambda row: row["gap"][-1])
-    agrees = first is not None and first <= 100 and all(near(row) is None for row in slow)
-    text = f"The joint natural step is within 1e-6 (relative) of the closed form after {first} step(s); decoupled "
-    text += f"with Adam is {best['gap'][-1]:.4g} nats of {abs(best['optimum']):.4g} off after {best['steps'][-1]:,} "
-    return "agrees" if agrees else "disagrees", text + f"steps, at its best rate, {best['rate']:g}."
+table, figure, verdict = shared.table, shared.figure, shared.verdict

@@ -9,12 +9,11 @@ table; a run that was stopped measures them again. Rows hold the test log densit
 whatever was maximised (`standard`, `tight`), and the mean of dᵢ/σ² (`residual`): what Z leaves unexplained.
 """
 
-import time
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from pathlib import Path
 from statistics import median
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
@@ -22,21 +21,20 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 from matplotlib.figure import Figure
-from scipy.stats import rankdata
 
 from pseudopoint.bounds import Collapsed, collapsed, collapsed_orthogonal
 from pseudopoint.data import Dataset
-from pseudopoint.gaussians import MeanPrecision
 from pseudopoint.inducing import candidates, sample
-from pseudopoint.initial import named_kernel
 from pseudopoint.likelihoods import Gaussian
 from pseudopoint.metrics import mae, rmse
 from pseudopoint.optimisers import AbstractStepper, NaturalGradient, OrthogonalNaturalGradient, averaging
-from pseudopoint.params import cast
-from pseudopoint.posteriors import InducingPoints, MeanPoints, Model, Orthogonal, Whitened, features, prior_factor
+from pseudopoint.posteriors import InducingPoints, MeanPoints, Model, Orthogonal, features, prior_factor
 from pseudopoint.training import TrainState, fit, start
 
-from .settings import parts
+from ._decoupled import model_of
+from ._decoupled_fits import kernel_of
+from ._rows import average_ranks, grouped, number, product
+from .settings import head, in_turn, parts
 
 SOURCE = "Salimbeni, Cheng, Boots and Deisenroth 2018, table 1"
 PUBLISHED = (
@@ -90,7 +88,7 @@ QUICK = Config(("power",), SHORT, 2000, 0.1, 0.5, 256, rounds=3)
 
 def cases(config: Config) -> list[dict]:
     """A case a table and method."""
-    return [{"table": table, "method": method} for table in config.tables for method in config.methods]
+    return product(table=config.tables, method=config.methods)
 
 
 def run(case: dict, config: Config, folder: Path) -> dict:
@@ -112,7 +110,7 @@ def run(case: dict, config: Config, folder: Path) -> dict:
     density = float(np.mean(-0.5 * (np.log(2 * np.pi * total) + (y - mean) ** 2 / total)))
     figures = {"log_density": density, "rmse": rmse(y, mean), "mae": mae(y, mean), "residual": residual(model, train)}
     figures |= {"standard": float(best.vfe) / len(train), "tight": float(best.tight) / len(train)}
-    figures = {name: float(f"{value:.6g}") for name, value in (figures | {"noise": noise}).items()}
+    figures = {name: number(value) for name, value in (figures | {"noise": noise}).items()}
     figures |= {"steps": state.step, "undone": state.undone}
     return figures | {"milliseconds": milliseconds, "final": round(final, 3)}
 
@@ -120,22 +118,16 @@ def run(case: dict, config: Config, folder: Path) -> dict:
 def tables(folder: Path, table: str, config: Config) -> tuple[Dataset, Dataset]:
     """Rows for training and for testing."""
     train, test, _ = parts(folder, table, 0)
-    return (jax.tree.map(lambda x: x[: config.rows], train) if config.rows else train), test
+    return head(train, config.rows), test
 
 
 def begin(method: str, data: Dataset, config: Config) -> Model:
     """The model at its start."""
     M, G, *_ = METHODS[method]
-    D = data.X.shape[1]
-    kernel = named_kernel("matern52", float(np.sqrt(D)), 1.0, D)
+    kernel = kernel_of(data)
     place = lambda size, seed: candidates("kmeans", kernel, data, int(config.share * size), seed)["kmeans"]
-    Z = place(M, 0)
-    q = MeanPrecision(np.zeros(len(Z)), np.eye(len(Z)))
-    posterior: Any = Whitened(Z, q)
-    if G:
-        O = place(G, 1)
-        posterior = Orthogonal(Z=Z, O=O, q=q, a=np.zeros(len(O)))  # pyright: ignore[reportCallIssue]
-    return cast(Model(kernel, Gaussian(config.noise), posterior), "float64")
+    Z, O = place(M, 0), place(G, 1) if G else np.zeros((0, data.X.shape[1]))
+    return model_of("orthogonal" if G else "coupled", True, kernel, Gaussian(config.noise), Z, O)
 
 
 @cache
@@ -171,32 +163,15 @@ def residual(model: Model, data: Dataset) -> float:
 
 @lru_cache(maxsize=1)
 def seconds_of(folder: Path, table: str, config: Config) -> dict[str, tuple[float, float]]:
-    """Median seconds of a step and of the final pass by method, measured in turn; the first round compiles."""
+    """Seconds of a step and of the final pass, by method."""
     train, _ = tables(folder, table, config)
     steppers = {method: stepper_of(method, len(train), config) for method in config.methods}
     states = {method: start(begin(method, train, config), stepper, train) for method, stepper in steppers.items()}
-    steps, finals = ({method: [] for method in config.methods} for _ in range(2))
-    for round_ in range(1 + config.rounds):
-        for method, stepper in steppers.items():
-            clock = time.perf_counter()
-            states[method] = jax.block_until_ready(advance(states[method], stepper, train, config))
-            steps[method].append((time.perf_counter() - clock) / config.segment)
-            if round_ < 3:
-                clock = time.perf_counter()
-                jax.block_until_ready(best_q(states[method].model, train))
-                finals[method].append(time.perf_counter() - clock)
-    return {method: (median(steps[method][1:]), median(finals[method][1:])) for method in config.methods}
-
-
-def ranks(rows: list[dict], figure: str, down: bool) -> dict[str, float]:
-    """Average ranks over the tables that have all methods, the best being 1."""
-    methods = list(dict.fromkeys(row["method"] for row in rows))
-    by = {(row["table"], row["method"]): row[figure] for row in rows}
-    whole = [table for table in TABLES if all((table, method) in by for method in methods)]
-    if not whole:
-        return {}
-    values = np.array([[by[table, method] for method in methods] for table in whole])
-    return dict(zip(methods, rankdata(values if down else -values, axis=1).mean(axis=0).tolist(), strict=True))
+    once = lambda method: advance(states[method], steppers[method], train, config).model
+    segments = in_turn({method: (lambda method=method: once(method)) for method in states}, config.rounds)
+    last = {method: (lambda method=method: best_q(states[method].model, train)) for method in states}
+    finals = in_turn(last, min(config.rounds, 2))
+    return {method: (segments[method] / config.segment, finals[method]) for method in states}
 
 
 def table(rows: list[dict]) -> list[list[str]]:
@@ -207,7 +182,8 @@ def table(rows: list[dict]) -> list[list[str]]:
         figures = [f"{row[name]:.4f}" for name in ("log_density", "rmse", "mae", "standard", "tight")]
         speed = [str(row["steps"]), f"{row['milliseconds'][row['method']]:.1f}"]
         lines.append([row["table"], row["method"], *figures, f"{row['residual']:.3g}", *speed])
-    density, error, absolute = (ranks(rows, *by) for by in (("log_density", False), ("rmse", True), ("mae", True)))
+    kinds = {"log_density": False, "rmse": True, "mae": True}
+    density, error, absolute = (average_ranks(rows, "method", name, down) for name, down in kinds.items())
     for method in density:
         shown = [f"{by[method]:.2f}" for by in (density, error, absolute)]
         lines.append(["average rank", method, *shown, "", "", "", "", ""])
@@ -220,8 +196,7 @@ def figure(rows: list[dict]) -> Figure:
     axes = picture.subplots()
     base = {row["table"]: row["log_density"] for row in rows if row["method"] == "coupled 400"}
     names = [name for name in TABLES if name in base]
-    for method in dict.fromkeys(row["method"] for row in rows):
-        of = [row for row in rows if row["method"] == method and row["table"] in base]
+    for (method,), of in grouped([row for row in rows if row["table"] in base], "method").items():
         above = [row["log_density"] - base[row["table"]] for row in of]
         axes.plot([names.index(row["table"]) for row in of], above, "o", label=method)
     axes.axhline(0, color="grey", linewidth=0.8)
@@ -233,7 +208,7 @@ def figure(rows: list[dict]) -> Figure:
 
 def verdict(rows: list[dict]) -> tuple[str, str]:
     """Is the tight orthogonal family first by average rank; and what it pays for its points."""
-    average, ours = ranks(rows, "log_density", False), "tight orthogonal"
+    average, ours = average_ranks(rows, "method", "log_density", down=False), "tight orthogonal"
     if ours not in average or "coupled 400" not in average:
         return "untested", "It takes the rows of 'tight orthogonal' and 'coupled 400' on a table."
     by = {(row["table"], row["method"]): row for row in rows}

@@ -10,18 +10,13 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
 import optax
 from matplotlib.figure import Figure
 
-from pseudopoint.bounds import collapsed, elbo, marginal
+from pseudopoint.bounds import collapsed, marginal
 from pseudopoint.data import Dataset, dataset
 from pseudopoint.gaussians import MeanChol, MeanPrecision
-from pseudopoint.inducing import kmeans
-from pseudopoint.initial import ulapane
-from pseudopoint.kernels import RBF
-from pseudopoint.likelihoods import Gaussian
 from pseudopoint.optimisers import (
     AbstractStepper,
     Alternate,
@@ -33,8 +28,12 @@ from pseudopoint.optimisers import (
     constant,
     log_linear,
 )
-from pseudopoint.params import cast
-from pseudopoint.posteriors import DirectShift, InducingPoints, LogShift, Model, Shifted, SoftplusShift, Whitened
+from pseudopoint.posteriors import DirectShift, InducingPoints, LogShift, Shifted, SoftplusShift
+
+from ._full_batches import course
+from ._kobe import Hyper, hyperparameters, model_of, start, whitened
+from ._rows import grouped, number, panels
+from .settings import HELD
 
 SOURCE = "Kobe 2021, section 4.1.3, figures 4.7 and 4.8"
 PUBLISHED = (
@@ -48,7 +47,6 @@ CUT = (
 TABLES = ()
 SETTINGS = ("truth", "joint", "ulapane")
 TRUTH = (0.1, 0.5, 0.01)  # lengthscale, kernel variance, noise variance
-HELD = (lambda m: m.kernel, lambda m: m.likelihood, lambda m: m.posterior.Z)
 
 
 @dataclass(frozen=True)
@@ -93,28 +91,27 @@ def cases(config: Config) -> list[dict[str, Any]]:
 def run(case: dict[str, Any], config: Config, folder: Path) -> dict[str, Any]:
     """The gap after so many steps, and how many were undone."""
     setting, rule = case["setting"], case["rule"]
-    data, Z, start, evidence = problem(case["seed"], config.N, config.M)
-    hyper = TRUTH if setting == "truth" else start
+    data, Z, first, evidence = problem(case["seed"], config.N, config.M)
+    hyper = TRUTH if setting == "truth" else first
     optimum = float(collapsed(model_of(hyper, InducingPoints(Z, config.jitter)), data).vfe)
     target = evidence if setting == "joint" else optimum
     stepper, form = rules(config, setting == "joint")[rule]
-    bound, model, undone = course(stepper, model_of(hyper, posterior_of(form, Z, config.jitter)), data, config.steps)
+    model = model_of(hyper, posterior_of(form, Z, config.jitter))
+    bound, _, model, undone = course(stepper, model, data, config.steps)
     near = np.flatnonzero(target - bound <= 2)
-    figures = {"target": target, "gap": {t: float(f"{target - bound[t]:.6g}") for t in config.at}}
+    figures = {"target": target, "gap": {t: number(target - bound[t]) for t in config.at}}
     figures |= {"steps_to_2_nats": int(near[0]) if len(near) else None, "undone": undone}
     if setting == "joint":
-        kernel, likelihood = model.kernel, model.likelihood
-        learned = (kernel.lengthscale, kernel.variance, likelihood.variance)
-        figures |= {"learned": [float(number) for number in learned]}
+        figures |= {"learned": [float(x) for x in hyperparameters(model)]}
     return figures
 
 
 @lru_cache(maxsize=1)  # cases that follow each other share it
-def problem(seed: int, N: int, M: int) -> tuple[Dataset, np.ndarray, tuple[float, float, float], float]:
+def problem(seed: int, N: int, M: int) -> tuple[Dataset, np.ndarray, Hyper, float]:
     """The data, where Z starts, the thesis' start of the hyperparameters, and the evidence at the truth."""
     data = data_of(N, seed)
-    X, y = np.asarray(data.X), np.asarray(data.y)
-    return data, kmeans(X, M, 0), (*ulapane(X, y), 0.1), float(marginal(model_of(TRUTH, None), data)[0])
+    hyper, Z = start(data, M, 0.1)
+    return data, Z, hyper, float(marginal(model_of(TRUTH, None), data)[0])
 
 
 def data_of(N: int, seed: int) -> Dataset:
@@ -125,12 +122,6 @@ def data_of(N: int, seed: int) -> Dataset:
     values, vectors = np.linalg.eigh(variance * np.exp(-0.5 * ((X - X.T) / lengthscale) ** 2))
     f = (vectors * np.sqrt(np.maximum(values, 0))) @ rng.normal(size=N)
     return dataset(X, f + np.sqrt(noise) * rng.normal(size=N))
-
-
-def model_of(hyper: tuple[float, float, float], posterior: Any) -> Model:
-    """Squared exponential kernel and Gaussian likelihood."""
-    lengthscale, variance, noise = hyper
-    return cast(Model(RBF(lengthscale, variance), Gaussian(noise), posterior), "float64")
 
 
 def rules(config: Config, joint: bool) -> dict[str, tuple[AbstractStepper, str]]:
@@ -159,28 +150,10 @@ def rules(config: Config, joint: bool) -> dict[str, tuple[AbstractStepper, str]]
 
 def posterior_of(form: str, Z: np.ndarray, jitter: float) -> Any:
     """μ = 0 and g = 1; a dense q starts at N(0, I)."""
-    M = len(Z)
-    zero, one, eye = np.zeros(M), np.ones(M), np.eye(M)
     q: dict[str, Any] = {"log": LogShift, "softplus": SoftplusShift, "direct": DirectShift}
     if form in q:
-        return Shifted(Z, q[form](zero, one), jitter)
-    return Whitened(Z, MeanPrecision(zero, eye) if form == "dense" else MeanChol(zero, eye), jitter)
-
-
-def course(stepper: AbstractStepper, model: Model, data: Dataset, steps: int) -> tuple[np.ndarray, Any, int]:
-    """The bound before each step and after the last, the model there, and how many steps were undone."""
-
-    @jax.jit
-    def run(model):
-        def body(carry, _):
-            model, state, info = stepper.step(carry[0], carry[1], data, len(data))
-            return (model, state), (info.bound, info.undone)
-
-        (model, _), (bound, undone) = jax.lax.scan(body, (model, stepper.init(model, len(data))), None, steps)
-        return bound, model, undone.sum(), elbo(model, data, len(data), tight=False)[0]
-
-    bound, model, undone, last = run(model)
-    return np.append(bound, last), model, int(undone)
+        return Shifted(Z, q[form](np.zeros(len(Z)), np.ones(len(Z))), jitter)
+    return whitened(MeanPrecision if form == "dense" else MeanChol, Z, jitter)
 
 
 def table(rows: list[dict[str, Any]]) -> list[list[str]]:
@@ -188,8 +161,7 @@ def table(rows: list[dict[str, Any]]) -> list[list[str]]:
     last = max((row["gap"] for row in rows), key=len)
     steps = [t for t in ("1", "5", "20", "50", "200", "2000") if t in last]
     lines = [["setting", "rule", *(f"{t} steps" for t in steps), "first within 2 nats", "worst end", "data sets"]]
-    for setting, rule in dict.fromkeys((row["setting"], row["rule"]) for row in rows):
-        of = [row for row in rows if (row["setting"], row["rule"]) == (setting, rule)]
+    for (setting, rule), of in grouped(rows, "setting", "rule").items():
         cells = [f"{np.median([row['gap'][t] for row in of]):.4g}" for t in steps]
         near = [np.inf if row["steps_to_2_nats"] is None else row["steps_to_2_nats"] for row in of]
         cells.append(f"{min(near):.0f} to {max(near):.0f}" if np.isfinite(min(near)) else "never")
@@ -200,17 +172,16 @@ def table(rows: list[dict[str, Any]]) -> list[list[str]]:
 
 def figure(rows: list[dict[str, Any]]) -> Figure:
     """Nats below the target after so many steps, a line a data set; a panel a setting."""
-    settings = [setting for setting in SETTINGS if any(row["setting"] == setting for row in rows)]
-    figure = Figure(figsize=(1 + 5 * len(settings), 4.5), layout="constrained")
+    picture, every = panels(rows, "setting", 5, 4.5)
     names = list(dict.fromkeys(row["rule"] for row in rows))
-    for axes, setting in zip(figure.subplots(1, len(settings), squeeze=False)[0], settings, strict=True):
+    for axes, setting, of in every:
         axes.set(title=setting, xlabel="steps", ylabel="nats below the target", xscale="symlog", yscale="log")
-        for row in [row for row in rows if row["setting"] == setting]:
+        for row in of:
             steps, gaps = [int(t) for t in row["gap"]], np.array(list(row["gap"].values()))
             named = f"C{names.index(row['rule']) % 10}", row["rule"]
             axes.plot(steps, np.maximum(gaps, 1e-3), color=named[0], label=named[1] if row["seed"] == 0 else None)
         axes.legend(fontsize="x-small")
-    return figure
+    return picture
 
 
 def verdict(rows: list[dict[str, Any]]) -> tuple[str, str]:

@@ -8,10 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from matplotlib.figure import Figure
-
-from . import izmailov_svi as svi
-from .izmailov_svi import after, best, curve, problem, within
+from . import _izmailov as review
+from ._izmailov import BATCHES, after, complete, curve, problem, within
 
 SOURCE = "Izmailov, review of GP methods, 3.2, figure 7"
 PUBLISHED = "No finding in words: the three methods on a big set, test R² against time."
@@ -20,7 +18,7 @@ CUT = (
     "the best of two step sizes, chosen by the bound."
 )
 TABLES = ("kin40k", "protein")
-METHODS = ("vi-means", *svi.BATCHES)
+METHODS = ("vi-means", *BATCHES)
 
 
 @dataclass(frozen=True)
@@ -45,35 +43,22 @@ COUNTS = ("sets", "rates")
 
 def cases(config: Config) -> list[dict[str, Any]]:
     """Every method on every set, with each step size if it has one."""
-    return [
-        {"set": name, "method": method, "rate": rate}
-        for name in config.sets
-        for method in METHODS
-        for rate in (config.rates if method in svi.BATCHES else (None,))
-    ]
+    return review.cases(config, METHODS)
 
 
 def run(case: dict[str, Any], config: Config, folder: Path) -> dict[str, Any]:
     """Quality after so many passes."""
-    start = config.lengthscale, config.variance, config.noise
-    train, test, model = problem(folder, case["set"], config.M, start)
-    passes = config.passes if case["method"] in svi.BATCHES else config.means_passes
+    train, test, model = problem(folder, case["set"], config.M, config)
+    passes = config.passes if case["method"] in BATCHES else config.means_passes
     return curve(case["method"], model, train, test, passes, config.batch, case["rate"])
 
 
-def table(rows: list[dict[str, Any]]) -> list[list[str]]:
-    """As in `izmailov_svi`."""
-    return svi.table(rows)
-
-
-def figure(rows: list[dict[str, Any]]) -> Figure:
-    """As in `izmailov_svi`."""
-    return svi.figure(rows)
+table, figure = review.table, review.figure
 
 
 def verdict(rows: list[dict[str, Any]]) -> tuple[str, str]:
     """The review prints no finding: ours, by passes, by seconds, and in the end."""
-    sets = {name: found for name, found in best(rows).items() if set(METHODS) <= set(found)}
+    sets = complete(rows, METHODS)
     if not sets:
         return "untested", "No set has all three methods yet."
     marks = rows[0]["config"]["passes"]

@@ -9,18 +9,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from matplotlib.figure import Figure
 
-from . import izmailov_svi as svi
-from .izmailov_svi import after, best, curve, problem
+from . import _izmailov as review
+from ._izmailov import BIG, after, complete, curve, problem
+from ._rows import product
 
 SOURCE = "Izmailov, review of GP methods, 3.2, figures 5 and 6"
 PUBLISHED = "vi-means beats svi-L-BFGS-B in all the experiments, on small, medium and big sets (test R² against time)."
 CUT = "Its sets and starts are lost with the figures: ours are five tables and two sets drawn from a GP."
 METHODS = ("vi-means", "svi-L-BFGS-B")
-BIG = {"kin40k": 200}  # M
-SIZES = svi.SIZES | BIG
-TABLES = (*svi.TABLES, *BIG)
+SIZES = review.SIZES | BIG
+TABLES = (*review.TABLES, *BIG)
 TIE = 0.002  # of R²
 
 
@@ -43,29 +42,22 @@ COUNTS = ("sets",)
 
 def cases(config: Config) -> list[dict[str, Any]]:
     """Both methods on every set."""
-    return [{"set": name, "method": method} for name in config.sets for method in METHODS]
+    return product(set=config.sets, method=METHODS)
 
 
 def run(case: dict[str, Any], config: Config, folder: Path) -> dict[str, Any]:
     """Quality after so many passes."""
-    name, start = case["set"], (config.lengthscale, config.variance, config.noise)
-    train, test, model = problem(folder, name, SIZES[name], start)
+    name = case["set"]
+    train, test, model = problem(folder, name, SIZES[name], config)
     return curve(case["method"], model, train, test, config.big_passes if name in BIG else config.passes, len(train))
 
 
-def table(rows: list[dict[str, Any]]) -> list[list[str]]:
-    """As in `izmailov_svi`."""
-    return svi.table(rows)
-
-
-def figure(rows: list[dict[str, Any]]) -> Figure:
-    """As in `izmailov_svi`."""
-    return svi.figure(rows)
+table, figure = review.table, review.figure
 
 
 def verdict(rows: list[dict[str, Any]]) -> tuple[str, str]:
     """Is vi-means ahead, or as good, after every number of iterations, and ahead somewhere, on every set?"""
-    sets = {name: found for name, found in best(rows).items() if set(METHODS) <= set(found)}
+    sets = complete(rows, METHODS)
     if not sets:
         return "untested", "No set has both methods yet."
     marks = lambda name: rows[0]["config"]["big_passes" if name in BIG else "passes"]

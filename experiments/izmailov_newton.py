@@ -13,13 +13,15 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import ScalarFormatter
 
-from .izmailov_means import BIG, SIZES
-from .izmailov_means import TABLES as TABLES
-from .izmailov_svi import best, curve, problem
+from . import _izmailov as review
+from ._izmailov import BIG, best, complete, curve, problem
+from ._rows import product
 
 SOURCE = "Izmailov, review of GP methods, 3.3, figures 8 and 9"
 PUBLISHED = "No finding in words: both methods on small, medium and bigger sets, test R² against time."
 CUT = "Its sets and starts are lost with the figures: ours are five tables and two sets drawn from a GP."
+SIZES = review.SIZES | BIG
+TABLES = (*review.TABLES, *BIG)
 METHODS = ("means-PN", "means-L-BFGS-B")
 NEAR = 1.0  # nats
 
@@ -43,13 +45,13 @@ COUNTS = ("sets",)
 
 def cases(config: Config) -> list[dict[str, Any]]:
     """Both methods on every set."""
-    return [{"set": name, "method": method} for name in config.sets for method in METHODS]
+    return product(set=config.sets, method=METHODS)
 
 
 def run(case: dict[str, Any], config: Config, folder: Path) -> dict[str, Any]:
     """Quality after so many passes."""
-    name, start = case["set"], (config.lengthscale, config.variance, config.noise)
-    train, test, model = problem(folder, name, SIZES[name], start)
+    name = case["set"]
+    train, test, model = problem(folder, name, SIZES[name], config)
     return curve(case["method"], model, train, test, config.big_passes if name in BIG else config.passes, len(train))
 
 
@@ -96,7 +98,7 @@ def figure(rows: list[dict[str, Any]]) -> Figure:
 
 def verdict(rows: list[dict[str, Any]]) -> tuple[str, str]:
     """The review prints no finding: ours, by passes and by seconds."""
-    sets = {name: found for name, found in best(rows).items() if set(METHODS) <= set(found)}
+    sets = complete(rows, METHODS)
     if not sets:
         return "untested", "No set has both methods yet."
     tops = {name: max(max(row["bound"][1:]) for row in found.values()) for name, found in sets.items()}

@@ -15,15 +15,12 @@ import jax
 import numpy as np
 from matplotlib.figure import Figure
 
-from pseudopoint.gaussians import MeanChol, MeanPrecision
-from pseudopoint.inducing import kmeans
-from pseudopoint.initial import ulapane
 from pseudopoint.minimisers import FitError
 from pseudopoint.optimise import standard_elbo
 from pseudopoint.training import fit, start
 
-from .kobe_joint import number, stepper
-from .kobe_one_step import model_of, sinusoid, whitened
+from ._kobe import hyperparameters, problem, sinusoid
+from ._rows import grouped, marks, number, product
 
 SOURCE = "Kobe 2021, figures 4.3 to 4.5"
 PUBLISHED = (
@@ -65,28 +62,19 @@ COUNTS = ("N", "M", "batch", "noise", "most")
 
 def cases(config: Config) -> list[dict[str, Any]]:
     """Both rules in every setting with M < N and B ≤ N."""
-    return [
-        {"N": N, "M": M, "batch": B, "noise": noise, "rule": rule}
-        for N in config.N
-        for M in config.M
-        for B in config.batch
-        for noise in config.noise
-        for rule in RULES
-        if M < N and B <= N and M**2 * (B + M) <= config.most
-    ]
+    every = product(N=config.N, M=config.M, batch=config.batch, noise=config.noise, rule=RULES)
+    fits = lambda N, M, batch, **_: M < N and batch <= N and M**2 * (batch + M) <= config.most
+    return [case for case in every if fits(**case)]
 
 
 def run(case: dict[str, Any], config: Config, folder: Path) -> dict[str, Any]:
     """The bound of all rows along the way."""
     data = sinusoid(case["N"], case["noise"], 0)
-    X, y = np.asarray(data.X), np.asarray(data.y)
-    hyper, Z = (*ulapane(X, y), config.start_noise), kmeans(X, case["M"], 0)
-    coordinates = MeanPrecision if case["rule"] == "NGD" else MeanChol
     gamma = config.gammas[case["batch"] < case["N"]] if case["rule"] == "NGD" else None
-    rule, model = stepper(gamma, config.rate), model_of(hyper, whitened(coordinates, Z, config.jitter))
+    rule, model = problem(gamma, data, case["M"], config)
     state = start(model, rule, data)
     steps, bound, stopped = [0], [number(WHOLE(state.model, data))], None
-    looks = {*np.unique(np.round(np.geomspace(1, config.steps // config.every, 45)).astype(int)).tolist()}
+    looks = set(marks(config.steps // config.every, 45))
     for look in range(1, config.steps // config.every + 1):
         try:
             state, _ = fit(state, rule, data, steps=config.every, batch_size=case["batch"], segment=config.every)
@@ -96,17 +84,14 @@ def run(case: dict[str, Any], config: Config, folder: Path) -> dict[str, Any]:
         if look in looks:
             steps.append(state.step)
             bound.append(number(WHOLE(state.model, data)))
-    learned: Any = state.model
-    hyper = learned.kernel.lengthscale, learned.kernel.variance, learned.likelihood.variance
-    figures = {"steps": steps, "bound": bound, "learned": [number(x) for x in hyper]}
+    figures = {"steps": steps, "bound": bound, "learned": [number(x) for x in hyperparameters(state.model)]}
     return figures | {"undone": state.undone, "stopped": stopped}
 
 
 def pairs(rows: list[dict[str, Any]]) -> list[tuple[dict[str, Any], dict[str, Any]]]:
     """(NGD, Adam) in each setting that has both."""
-    key = lambda row: (row["N"], row["M"], row["batch"], row["noise"])
-    by = {(key(row), row["rule"]): row for row in rows}
-    return [(by[at, "NGD"], by[at, "Adam"]) for at, rule in by if rule == "NGD" and (at, "Adam") in by]
+    settings = [{row["rule"]: row for row in of} for of in grouped(rows, "N", "M", "batch", "noise").values()]
+    return [(of["NGD"], of["Adam"]) for of in settings if set(RULES) <= set(of)]
 
 
 def group(row: dict[str, Any]) -> str:

@@ -7,20 +7,15 @@ the highest end on that data set.
 """
 
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import optax
 from matplotlib.figure import Figure
 
-from pseudopoint.gaussians import MeanChol, MeanPrecision
-from pseudopoint.inducing import kmeans
-from pseudopoint.initial import ulapane
-from pseudopoint.optimisers import AbstractStepper, Alternate, NaturalGradient, Optax, constant
-
-from .kobe_one_step import course, model_of, sinusoid, thinned, whitened
+from ._full_batches import course
+from ._kobe import hyperparameters, problem, sinusoid
+from ._rows import grouped, marks, number, places, product
 
 SOURCE = "Kobe 2021, figure 4.2"
 PUBLISHED = (
@@ -61,19 +56,15 @@ COUNTS = ("seeds", "rules")
 
 def cases(config: Config) -> list[dict[str, Any]]:
     """Every rule on every data set."""
-    return [{"seed": seed, "rule": rule} for seed in range(config.seeds) for rule in config.rules]
+    return product(seed=range(config.seeds), rule=config.rules)
 
 
 def run(case: dict[str, Any], config: Config, folder: Path) -> dict[str, Any]:
     """The bound and the hyperparameters along the way."""
     data = sinusoid(config.N, config.noise, case["seed"])
-    X, y = np.asarray(data.X), np.asarray(data.y)
-    hyper, Z = (*ulapane(X, y), config.start_noise), kmeans(X, config.M, 0)
-    coordinates = MeanChol if case["rule"] == "Adam" else MeanPrecision
-    first = model_of(hyper, whitened(coordinates, Z, config.jitter))
-    gamma = GAMMAS.get(case["rule"])
-    bound, path = course(stepper(gamma, config.rate), first, data, config.steps)
-    at = thinned(config.steps, 45)
+    stepper, model = problem(GAMMAS.get(case["rule"]), data, config.M, config)
+    bound, path, *_ = course(stepper, model, data, config.steps, hyperparameters)
+    at = marks(config.steps, 45)
     return {
         "steps": at,
         "bound": [number(bound[t]) for t in at],
@@ -82,25 +73,9 @@ def run(case: dict[str, Any], config: Config, folder: Path) -> dict[str, Any]:
     }
 
 
-@cache  # another stepper is another program
-def stepper(gamma: float | None, rate: float) -> AbstractStepper:
-    """Adam's step first (Kobe 4.1.1); Adam alone without γ."""
-    adam = optax.adam(rate)
-    if gamma is None:
-        return Optax(adam, (), False)
-    rest = Optax(adam, (lambda m: m.posterior.q,), False)
-    return Alternate(rest, NaturalGradient(constant(gamma), tight=False))
-
-
-def number(x: Any) -> float:
-    """Six digits."""
-    return float(f"{float(x):.6g}")
-
-
 def by_seed(rows: list[dict[str, Any]]) -> dict[int, dict[str, dict[str, Any]]]:
     """Rows of the data sets that have both NGD and Adam."""
-    seeds = dict.fromkeys(row["seed"] for row in rows)
-    sets = {seed: {row["rule"]: row for row in rows if row["seed"] == seed} for seed in seeds}
+    sets = {seed: {row["rule"]: row for row in of} for (seed,), of in grouped(rows, "seed").items()}
     return {seed: of for seed, of in sets.items() if {"NGD", "Adam"} <= set(of)}
 
 
@@ -118,10 +93,10 @@ def close(row: dict[str, Any], height: float) -> int:
 def table(rows: list[dict[str, Any]]) -> list[list[str]]:
     """A line a data set and rule."""
     lines = [["data set", "rule", "start", "after 100 steps", "end", "close after", *PATHS]]
-    for seed in dict.fromkeys(row["seed"] for row in rows):
-        of = {row["rule"]: row for row in rows if row["seed"] == seed}
+    for (seed,), group in grouped(rows, "seed").items():
+        of = {row["rule"]: row for row in group}
         for rule, row in of.items():
-            early = row["bound"][max(i for i, t in enumerate(row["steps"]) if t <= 100)]
+            early = row["bound"][places(row["steps"], [100])[0]]
             cells = [f"{x:.2f}" for x in (row["bound"][0], early, row["end"])]
             learned = [f"{row['path'][name][-1]:.3g}" for name in PATHS]
             lines.append([str(seed), rule, *cells, str(close(row, climb(of))), *learned])

@@ -5,25 +5,20 @@ natural steps until nothing is gained. `gap` is the optimum less the bound, in n
 """
 
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
 import optax
 from matplotlib.figure import Figure
 
-from pseudopoint.data import Dataset
 from pseudopoint.gaussians import MeanChol, MeanCovariance, MeanLog, Natural, NaturalChol, NaturalLog
-from pseudopoint.likelihoods import Bernoulli, Gaussian, StudentT
 from pseudopoint.minimisers import LBFGS, Gradient, NaturalDirection, Transformed, line_search
 from pseudopoint.optimise import in_coordinates, standard_elbo
-from pseudopoint.optimisers import converge
 from pseudopoint.params import free
-from pseudopoint.posteriors import Model
 
-from .settings import start, training_part
+from ._rows import grouped
+from .settings import HELD, LIKELIHOODS, solved
 
 SOURCE = "Salimbeni, Eleftheriadis and Hensman 2018, figures 2 and 8 to 13"
 PUBLISHED = (
@@ -31,11 +26,6 @@ PUBLISHED = (
     "goes up to 1; for a Gaussian likelihood one natural step of size 1 is the solution."
 )
 CUT = ""
-LIKELIHOODS = {
-    "energy": lambda: Gaussian(1.0),
-    "boston": lambda: StudentT(1.0, 3.0),
-    "pima": lambda: Bernoulli("logit"),
-}
 TABLES = tuple(LIKELIHOODS)
 COORDINATES = {
     "natural": Natural,
@@ -83,9 +73,8 @@ def cases(config: Config) -> list[dict[str, Any]]:
 
 def run(case: dict[str, Any], config: Config, folder: Path) -> dict[str, Any]:
     """The gap after each step, and the steps' sizes."""
-    data, model, best = problem(folder, case["table"], case["split"], config.inducing)
-    held = (lambda m: m.kernel, lambda m: m.likelihood, lambda m: m.posterior.Z)
-    first = free(in_coordinates(model, COORDINATES[case["coordinates"]]), *held)
+    data, model, best = solved(folder, case["table"], case["split"], config.inducing)
+    first = free(in_coordinates(model, COORDINATES[case["coordinates"]]), *HELD)
     direction = DIRECTIONS[case["direction"]]
     result = line_search(standard_elbo, first, data, direction, max_iter=config.iterations, tolerance=1e-12)
     return {
@@ -94,15 +83,6 @@ def run(case: dict[str, Any], config: Config, folder: Path) -> dict[str, Any]:
         "step_size": [float(f"{record.step_size:.4g}") for record in result.history],
         "evaluations": result.evaluations,
     }
-
-
-@lru_cache(maxsize=1)  # cases that follow each other share it
-def problem(folder: Path, table: str, split: int, M: int) -> tuple[Dataset, Model, float]:
-    """Data, start and the optimum of q."""
-    data = training_part(folder, table, split, scale_target=table != "pima")
-    model = start(data, LIKELIHOODS[table](), M)
-    best = jax.jit(lambda m, d: standard_elbo(converge(m, d, tight=False), d))(model, data)
-    return data, model, float(best)
 
 
 def iterations_to(row: dict[str, Any], nats: float) -> float:
@@ -114,8 +94,7 @@ def iterations_to(row: dict[str, Any], nats: float) -> float:
 def table(rows: list[dict[str, Any]], nats: float = 0.1) -> list[list[str]]:
     """Median iterations over splits to within `nats` of the optimum, a line a table and parameterisation."""
     lines = [["table", "coordinates", *DIRECTIONS]]
-    for name, coordinates in dict.fromkeys((row["table"], row["coordinates"]) for row in rows):
-        of = [row for row in rows if (row["table"], row["coordinates"]) == (name, coordinates)]
+    for (name, coordinates), of in grouped(rows, "table", "coordinates").items():
         lines.append([name, coordinates, *(_cell([r for r in of if r["direction"] == d], nats) for d in DIRECTIONS)])
     return lines
 

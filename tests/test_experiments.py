@@ -1,13 +1,17 @@
-"""Every experiment's quick run: it goes through, its rows are whole, and its page shows them."""
+"""Every experiment's quick run: it goes through, its rows are whole, and its page shows them. And what they share."""
 
+import ast
+import importlib
 import json
 import os
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from pseudopoint.datasets import DataError, find
-from pseudopoint.reproduce import Job, experiment, experiments_folder, names, reproduce
+from pseudopoint.reproduce import Job, experiment, experiments_folder, names, reproduce, stored_folder
+from pseudopoint.reproduce.rows import Rows
 
 SHARED = Path(os.environ.get("PSEUDOPOINT_DATA") or Path(__file__).parents[2] / "shared" / "data")
 FOLDER = experiments_folder()
@@ -32,3 +36,52 @@ def test_the_quick_run(name, tmp_path):
     assert body and {len(line) for line in body} == {len(head)}
     assert max(len(json.dumps(row)) for row in rows) < 8000  # curves are thinned: files stay small
     module.verdict(rows[:1])  # whatever is missing
+
+
+@pytest.mark.parametrize("name", names(FOLDER))
+def test_an_experiment_imports_no_other(name):
+    tree = ast.parse((FOLDER / f"{name}.py").read_text(encoding="utf-8"))
+    relative = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.level]
+    assert not {part for node in relative for part in (node.module, *(a.name for a in node.names))} & set(names(FOLDER))
+
+
+@pytest.mark.parametrize("name", names(FOLDER))
+def test_stored_rows_are_those_of_the_full_run(name):
+    """A changed config or case would leave them out."""
+    module = experiment(name, FOLDER)
+    rows = Rows(stored_folder(FOLDER) / f"{name}.jsonl", module, module.FULL)
+    assert rows.others == 0
+    if rows.rows():
+        head, *body = module.table(rows.rows())
+        assert {len(line) for line in body} == {len(head)} and module.verdict(rows.rows())[1]
+
+
+ENDS = {"ORTHNAT": 6.0, "ORTH": 5.0, "COUPLEDNAT": 4.0, "COUPLED": 3.0, "HYBRID": 2.0, "DECOUPLED": 1.0}
+
+
+def fits(ends, **figures):
+    return [{"table": "t", "rule": rule, "bound": [0.0, end], "accuracy": end} | figures for rule, end in ends.items()]
+
+
+@pytest.mark.parametrize("name", ["decoupled_elbo", "decoupled_accuracy"])
+def test_verdicts_on_the_six_families(name):
+    verdict = lambda ends: experiment(name, FOLDER).verdict(fits(ends))[0]
+    assert verdict(ENDS) == "agrees"
+    assert verdict(ENDS | {"COUPLED": 7.0}) == "disagrees"
+    assert verdict(ENDS | {"ORTHNAT": 4.5}) == "disagrees"
+    assert verdict({rule: end for rule, end in ENDS.items() if rule != "HYBRID"}) == "untested"
+
+
+def test_what_experiments_share():
+    experiment("line_search", FOLDER)  # makes the folder importable
+    shared = importlib.import_module("pseudopoint_experiments._rows")
+    assert shared.product(a=(1, 2), b="xy") == [{"a": a, "b": b} for a in (1, 2) for b in "xy"]
+    assert shared.marks(100, 4) == [0, 1, 5, 22, 100]  # 100^⅓ = 4.64
+    assert shared.places([0, 1, 5, 22, 100], (0, 4, 5, 1000)) == [0, 1, 2, 4]
+    assert shared.shown([0, 1, 5, 22, 100], (0, 4)) == {0: 0, 1: 1, 100: 4}
+    assert shared.finite(np.nan) is None and shared.finite(1.23456789) == 1.23457
+    rows = [
+        {"table": t, "m": m, "x": x} for t, m, x in [(1, "a", 3), (1, "b", 2), (2, "a", 5), (2, "b", 5), (3, "a", 0)]
+    ]
+    assert shared.average_ranks(rows, "m", "x", down=True) == {"a": 1.75, "b": 1.25}  # 3 has no b
+    assert shared.average_ranks(rows, "m", "x", down=False) == {"a": 1.25, "b": 1.75}

@@ -1,0 +1,69 @@
+"""What experiments of Kobe's thesis share: the sinusoid, models, steppers and courses on all rows."""
+
+from functools import cache
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from pseudopoint.data import Dataset, dataset
+from pseudopoint.gaussians import MeanChol, MeanPrecision
+from pseudopoint.inducing import kmeans
+from pseudopoint.initial import ulapane
+from pseudopoint.kernels import RBF
+from pseudopoint.likelihoods import Gaussian
+from pseudopoint.optimisers import AbstractStepper, Alternate, NaturalGradient, Optax, constant
+from pseudopoint.params import cast
+from pseudopoint.posteriors import Model, Whitened
+
+Hyper = tuple[float, float, float]  # lengthscale, kernel variance, noise variance
+
+
+def sinusoid(N: int, noise: float, seed: int) -> Dataset:
+    """x uniform on [−1, 1], f(x) = sin 3πx + 0.3 cos 9πx + 0.5 sin 7πx, noise of this variance (Kobe 4.1.3)."""
+    rng = np.random.default_rng(seed)
+    x = rng.uniform(-1, 1, N)
+    f = np.sin(3 * np.pi * x) + 0.3 * np.cos(9 * np.pi * x) + 0.5 * np.sin(7 * np.pi * x)
+    return dataset(x[:, None], f + np.sqrt(noise) * rng.normal(size=N))
+
+
+def model_of(hyper: Hyper, posterior: Any) -> Model:
+    """Squared exponential kernel and Gaussian likelihood."""
+    lengthscale, variance, noise = hyper
+    return cast(Model(RBF(lengthscale, variance), Gaussian(noise), posterior), "float64")
+
+
+def whitened(coordinates: Any, Z: np.ndarray, jitter: float) -> Whitened:
+    """q(v) = N(0, I)."""
+    return Whitened(Z, coordinates(np.zeros(len(Z)), np.eye(len(Z))), jitter)
+
+
+def hyperparameters(model: Model) -> jax.Array:
+    """Lengthscale, kernel variance, noise variance."""
+    of: Any = model
+    return jnp.stack([of.kernel.lengthscale, of.kernel.variance, of.likelihood.variance])
+
+
+def start(data: Dataset, M: int, noise: float) -> tuple[Hyper, np.ndarray]:
+    """The thesis' start of the hyperparameters (4.1.3), and where Z starts."""
+    X, y = np.asarray(data.X), np.asarray(data.y)
+    return (*ulapane(X, y), noise), kmeans(X, M, 0)
+
+
+def problem(gamma: float | None, data: Dataset, M: int, config: Any) -> tuple[AbstractStepper, Model]:
+    """The stepper that moves everything, and the thesis' start in its coordinates."""
+    hyper, Z = start(data, M, config.start_noise)
+    coordinates = MeanChol if gamma is None else MeanPrecision
+    return stepper(gamma, config.rate), model_of(hyper, whitened(coordinates, Z, config.jitter))
+
+
+@cache  # another stepper is another program
+def stepper(gamma: float | None, rate: float) -> AbstractStepper:
+    """Adam's step first (Kobe 4.1.1); Adam alone without γ."""
+    adam = optax.adam(rate)
+    if gamma is None:
+        return Optax(adam, (), False)
+    rest = Optax(adam, (lambda m: m.posterior.q,), False)
+    return Alternate(rest, NaturalGradient(constant(gamma), tight=False))
