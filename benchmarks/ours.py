@@ -1,0 +1,153 @@
+"""Our own steps and bounds in two checkouts, in turn: what a change to the code does to their time.
+
+    python benchmarks/ours.py OTHER_CHECKOUT [--rounds 9] [--cases "adam|student"]
+
+One process for each checkout stays alive, compiles a case once, and waits on its input while the other takes its turn.
+Prints, for each case, the medians and quartiles in milliseconds, wall clock and processor time (which other work on
+the machine disturbs less), of OTHER_CHECKOUT and of this one, and their ratio.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+M, B, N, D, STEPS = 500, 1024, 10_000, 16, 4
+
+
+def cases() -> dict[str, Any]:
+    """By name, what a turn does: STEPS steps, or one value and gradient. In a worker, from its own checkout."""
+    import jax
+    import optax
+
+    from pseudopoint.bounds import collapsed
+    from pseudopoint.data import dataset, draw, take
+    from pseudopoint.gaussians import MeanChol, MeanPrecision
+    from pseudopoint.kernels import RBF
+    from pseudopoint.likelihoods import Gaussian, StudentT
+    from pseudopoint.optimisers import NaturalGradient, Optax, OrthogonalNaturalGradient, constant
+    from pseudopoint.params import cast, free
+    from pseudopoint.posteriors import InducingPoints, Model, Orthogonal, Whitened
+
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(N, D))
+    data = dataset(X, np.sin(X[:, 0]) + 0.1 * rng.normal(size=N))
+    adam, gaussian, precision = optax.adam(0.01), Gaussian(0.1), lambda M: MeanPrecision(np.zeros(M), np.eye(M))
+
+    def steps(likelihood, posterior, stepper, size=B):
+        model = cast(Model(RBF(np.full(D, 4.0), 2.0), likelihood, posterior), "float64")
+        batches = take(data, draw(N, size, 0, 0, STEPS))
+
+        @jax.jit
+        def run(model, state):
+            def body(carry, batch):
+                model, state, info = stepper.step(*carry, batch, N)
+                return (model, state), info.bound
+
+            return jax.lax.scan(body, (model, state), batches)
+
+        state = stepper.init(model, N)
+        return lambda: run(model, state)
+
+    def bound(tight):
+        model = cast(Model(RBF(np.full(D, 4.0), 2.0), gaussian, InducingPoints(X[:M], 1e-10)), "float64")
+        every = free(model)
+        of = lambda vector: (lambda c: c.tight if tight else c.vfe)(collapsed(every.rebuild(vector), data))
+        slope = jax.jit(jax.value_and_grad(of))
+        return lambda: slope(every.vector)
+
+    dense = lambda q, M=M: Whitened(X[:M], q, None)
+    natural = NaturalGradient(constant(0.1), adam, tight=False)
+    return {
+        "natural, 100": lambda: steps(gaussian, dense(precision(100), 100), natural, 256),
+        "natural": lambda: steps(gaussian, dense(precision(M)), natural),
+        "natural, tight": lambda: steps(gaussian, dense(precision(M)), NaturalGradient(constant(0.1), adam)),
+        "adam": lambda: steps(gaussian, dense(MeanChol(np.zeros(M), np.eye(M))), Optax(adam, tight=False)),
+        "student": lambda: steps(StudentT(0.3, 4.0), dense(precision(M)), natural),
+        "orthogonal": lambda: steps(
+            gaussian,
+            Orthogonal(Z=X[:300], O=X[300:1000], q=precision(300), a=np.zeros(700)),
+            OrthogonalNaturalGradient(constant(0.1), rest=adam),
+        ),
+        "collapsed": lambda: bound(False),
+        "collapsed, tight": lambda: bound(True),
+    }
+
+
+def work() -> None:
+    """A case's name in, its seconds out, wall clock and processor; its first turn compiles before."""
+    import jax
+    from threadpoolctl import threadpool_limits
+
+    with jax.enable_x64(True), threadpool_limits(1, user_api="blas"):
+        known, made = cases(), {}
+        for line in sys.stdin:
+            name = line.strip()
+            if name not in made:
+                made = {name: known[name]()}
+                jax.block_until_ready(made[name]())
+            wall, cpu = time.perf_counter(), time.process_time()
+            jax.block_until_ready(made[name]())
+            print(json.dumps([time.perf_counter() - wall, time.process_time() - cpu]), flush=True)
+
+
+def compare(other: Path, rounds: int, names: Sequence[str]) -> None:
+    """Both checkouts, case by case, in turn."""
+    workers = [
+        subprocess.Popen(
+            [sys.executable, __file__, "--work"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            cwd=checkout,
+            env=os.environ | {"PYTHONPATH": str(checkout)},
+        )
+        for checkout in (other, Path(__file__).parents[1])
+    ]
+
+    def turn(worker, name):
+        worker.stdin.write(name + "\n")
+        worker.stdin.flush()
+        if not (line := worker.stdout.readline()):
+            sys.exit(f"the worker of {worker.args} ended in case {name!r}: its message stands above")
+        return json.loads(line)
+
+    for name in names:
+        per = 1e3 / (1 if name.startswith("collapsed") else STEPS)
+        taken = per * np.array([[turn(worker, name) for worker in workers] for _ in range(rounds + 1)])[1:]
+        low, middle, high = np.quantile(taken, (0.25, 0.5, 0.75), axis=0)
+        text = [
+            f"{kind} {middle[0, k]:.4g} ({low[0, k]:.4g} to {high[0, k]:.4g}), {middle[1, k]:.4g} ({low[1, k]:.4g} to "
+            f"{high[1, k]:.4g}), ratio {middle[1, k] / middle[0, k]:.2f}"
+            for k, kind in enumerate(("wall", "processor"))
+        ]
+        print(f"{name}: {'; '.join(text)}", flush=True)
+    for worker in workers:
+        worker.stdin.close()
+        worker.wait()
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("other", type=Path, nargs="?")
+    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--cases", default="")
+    parser.add_argument("--work", action="store_true")
+    options = parser.parse_args()
+    every = "natural, 100|natural|natural, tight|adam|student|orthogonal|collapsed|collapsed, tight".split("|")
+    chosen = [name.strip() for name in options.cases.split("|")] if options.cases else every
+    if options.work:
+        work()
+    elif options.other is None or not (options.other / "pseudopoint").is_dir():
+        parser.error("name another checkout of this repository, as git worktree add makes one")
+    elif unknown := set(chosen) - set(every):
+        parser.error(f"no case {', '.join(sorted(unknown))}; there are {' | '.join(every)}")
+    else:
+        compare(options.other.resolve(), options.rounds, chosen)
