@@ -85,8 +85,9 @@ def whitened_sums(kernel, Kuu, Z, chunk: int | None, X, precision, y) -> Sums:
 
 
 def _size(N, K, chunk):
-    """Rows of a chunk, all alike: memory is 2²² numbers a matrix unless told."""
-    size = chunk or max(1024, 2**22 // max(K, 1))
+    """Rows of a chunk, all alike: 2²² numbers a matrix unless told, and no more than 2¹³ rows, beyond which XLA takes
+    five times as long for a sum down the columns (on CPUs; more than A again, which chunks cost)."""
+    size = chunk or max(1024, 2**22 // max(K, 512))
     return -(-N // -(-N // size))
 
 
