@@ -69,9 +69,9 @@ OM = ("exact", "fixed point", "thesis", "thesis for g, exact mean", "Adam")
 LASTING = (*OM, "dense, natural", "dense, Adam")
 JOINT = (
     *LASTING,
-    *(rule + FADING for rule in ("exact", "thesis for g, exact mean", "dense, natural", "dense, Adam")),
-    *(rule + HOLDING for rule in OM),
     *(rule + HOLDING + FADING for rule in OM),
+    *(rule + HOLDING for rule in OM),
+    *(rule + FADING for rule in ("dense, natural", "dense, Adam", "exact", "thesis for g, exact mean")),
 )
 ALONE = ("exact", "fixed point", "thesis", "thesis, γ → 0.1", "thesis for g, exact mean", "Adam")
 POSTERIOR_Q = lambda m: m.posterior.q
