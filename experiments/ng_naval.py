@@ -109,13 +109,15 @@ def table(rows: list[dict]) -> list[list[str]]:
 
 
 def figure(rows: list[dict]) -> Figure:
-    """Test log density over steps, a panel a likelihood."""
+    """Test log density over steps, a panel a likelihood; a colour a rule, a line style a rate."""
     picture, every = panels(rows, "likelihood")
-    rules = list(dict.fromkeys(row["rule"] for row in rows))
+    names, rates = (list(dict.fromkeys(row["rule"].rpartition(" ")[i] for row in rows)) for i in (0, 2))
     for axes, name, of in every:
         for row in of:
+            rule, _, rate = row["rule"].rpartition(" ")
+            look = {"color": f"C{names.index(rule)}", "linestyle": ("-", "--", "-.", ":")[rates.index(rate) % 4]}
             label = row["rule"] if row["split"] == of[0]["split"] else None
-            axes.plot(row["steps"][1:], numbers(row["test"])[1:], color=f"C{rules.index(row['rule'])}", label=label)
+            axes.plot(row["steps"][1:], numbers(row["test"])[1:], label=label, **look)
         low, high = of[0]["test"][0], max(np.nanmax(numbers(row["test"])) for row in of)
         limits = low - 0.3 * (high - low), high + 0.05 * (high - low)
         axes.set(title=name, xscale="log", xlabel="steps", ylabel="mean test log density", ylim=limits)
