@@ -19,7 +19,7 @@ from jax import lax
 from .data import Dataset
 from .gaussians import MeanPrecision
 from .likelihoods import AbstractLikelihood, Gaussian
-from .linalg import Scalar, factorise, resolution
+from .linalg import Scalar, factorise, resolution, transposed_product
 from .posteriors import (
     Model,
     Orthogonal,
@@ -29,6 +29,7 @@ from .posteriors import (
     Shrunk,
     SolveGP,
     block_optimum,
+    directions,
     features,
     prior_factor,
 )
@@ -64,9 +65,11 @@ def marginal(model: Model, data: Dataset) -> tuple[Scalar, Predictor]:
     # Seen w times instead of once with variance σ²/w:  Σ [(w − 1) log 2πσ² + log w] more in −2 log p.
     constants = jnp.sum(data.weight * jnp.log(2 * jnp.pi * noise) - jnp.log(noise / data.weight))
     value = -0.5 * (factor.quadratic(data.y) + constants) - factor.half_logdet()
-    none = jnp.zeros((0, len(data)), data.X.dtype)
     alpha = factor.solve(data.y)
-    return value, Predictor(model.kernel, data.X, alpha, data.X, factor.inverse, none, factor.jitter, True)
+    predictor = Predictor(
+        model.kernel, data.X, alpha, data.X, factor.inverse, jnp.zeros_like(alpha), factor.jitter, True
+    )
+    return value, predictor
 
 
 class Collapsed(NamedTuple):
@@ -92,7 +95,7 @@ def collapsed(model: Model, data: Dataset, chunk: int | None = None) -> Collapse
     B = factorise(jnp.eye(Z.shape[0], dtype=Z.dtype) + s.H)
     fit = -0.5 * (s.log_noise + s.yy - B.quadratic(s.b)) - B.half_logdet()
     alpha = Kuu.inverse.T @ B.solve(s.b)
-    predictor = Predictor(model.kernel, Z, alpha, Z, Kuu.inverse, B.inverse @ Kuu.inverse, Kuu.jitter, True)
+    predictor = Predictor(model.kernel, Z, alpha, Z, *_directions(B, Kuu), Kuu.jitter, True)
     return Collapsed(fit - 0.5 * s.log_trace, fit - 0.5 * s.trace, predictor)
 
 
@@ -185,8 +188,13 @@ def _split_mean(basis, solution):
 def _decoupled(model, s, B, explained, Zm, alpha, Z, Kuu) -> Collapsed:
     """Both bounds, with bᵀJ⁻¹b of the mean explained."""
     fit = -0.5 * (s.log_noise + s.yy - explained) - B.half_logdet()
-    predictor = Predictor(model.kernel, Zm, alpha, Z, Kuu.inverse, B.inverse @ Kuu.inverse, Kuu.jitter)
+    predictor = Predictor(model.kernel, Zm, alpha, Z, *_directions(B, Kuu), Kuu.jitter)
     return Collapsed(fit - 0.5 * s.log_trace, fit - 0.5 * s.trace, predictor)
+
+
+def _directions(B, Kuu):
+    """W and s of S = B⁻¹. Its eigenvalues, not those of B: an error of ε ‖B‖ would be seen in the largest of S."""
+    return directions(transposed_product(B.inverse, B.inverse), Kuu.inverse)
 
 
 @partial(jax.jit, static_argnames="chunk")

@@ -43,8 +43,7 @@ def laplace(model: Model, data: Dataset) -> tuple[Scalar, Predictor]:
     root = jnp.sqrt(jnp.maximum(rows.curvature(f), jnp.finfo(K.dtype).eps ** 2))
     B = factorise(jnp.eye(len(data), dtype=K.dtype) + root[:, None] * K * root)
     # E f* = k*ᵀâ,  V f* = k** − ‖L⁻¹W^½k*‖² with B = LLᵀ
-    none = jnp.zeros((0, len(data)), K.dtype)
-    predictor = Predictor(model.kernel, data.X, a, data.X, B.inverse * root, none, B.jitter, True)
+    predictor = Predictor(model.kernel, data.X, a, data.X, B.inverse * root, jnp.zeros_like(a), B.jitter, True)
     return _psi(K, rows, a) - B.half_logdet(), predictor
 
 

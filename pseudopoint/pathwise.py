@@ -1,10 +1,10 @@
 """Functions drawn from a posterior: evaluated anywhere, again and again, and differentiated.
 
 Matheron's rule (Wilson et al. 2020, 2021) turns a path f̃ of the prior into one of the posterior. In the form of every
-predictor here, E f = k(x, Zm)α and V f = k(x, x) − ‖D k(Zv, x)‖² + ‖U k(Zv, x)‖², it reads
-    f(x) = f̃(x) − k(x, Zv)Dᵀ(D f̃(Zv) + h) + k(x, Zv)Uᵀε + k(x, Zm)α,    h ~ N(0, I − D K_vv Dᵀ),  ε ~ N(0, I):
-D f̃(Zv) + h is N(0, I), so the covariance is k − 2 kᵀDᵀDk + kᵀDᵀDk + kᵀUᵀUk. D may be singular, and is never inverted:
-h is D times the noise or the jitter e ~ N(0, (DᵀD)⁻¹ − K_vv) that the textbook adds to f̃(Zv).
+predictor here, E f = k(x, Zm)α and V f = k(x, x) − ‖w‖² + wᵀsw with w = W k(Zv, x) and a diagonal s, it reads
+    f(x) = f̃(x) + k(x, Zv)Wᵀ(√s ε − W f̃(Zv) − h) + k(x, Zm)α,    h ~ N(0, I − W K_vv Wᵀ),  ε ~ N(0, I):
+W f̃(Zv) + h is N(0, I), so the covariance is k − 2 wᵀw + wᵀw + wᵀsw. W may be singular, and is never inverted: h is W
+times the noise or the jitter e ~ N(0, (WᵀW)⁻¹ − K_vv) that the textbook adds to f̃(Zv).
 
 Paths of the prior are sums of features whose products have the mean k(x, z): x itself for `Linear`, 1 for `Constant`,
 and for stationary kernels cos ωᵀx and sin ωᵀx with frequencies ω drawn from the kernel's spectrum (Rahimi and Recht
@@ -136,17 +136,17 @@ def _paths(p: Predictor, key, count: int, features: int) -> Paths:
     waves, *keys = jax.random.split(key, 4)
     Zv = jnp.asarray(p.Zv)
     prior = _prior(p.kernel, waves, features, jnp.mean(Zv, axis=0))
-    sizes = (_features(prior, Zv[:1]).shape[1], len(Zv), len(p.up))
+    sizes = (_features(prior, Zv[:1]).shape[1], len(Zv), len(p.s))
     normal = [jax.random.normal(k, (count, size), Zv.dtype) for k, size in zip(keys, sizes, strict=True)]
     return _posterior(p, prior, *normal)
 
 
 def _posterior(p: Predictor, prior: tuple[Feature, ...], w: Array, xi: Array, epsilon: Array) -> Paths:
-    """Matheron's rule: everything is linear in the standard normal w [S, K], ξ [S, M2] and ε [S, rows of U]."""
-    Zv, D = jnp.asarray(p.Zv), p.down
-    # R = I − DKDᵀ is a difference, but ‖Dk‖² ≤ kᵢᵢ: its rounding error is one of as many ε of kᵢᵢ in the variance.
-    h = xi @ _root(jnp.eye(len(Zv), dtype=Zv.dtype) - D @ p.kernel(Zv, Zv) @ D.T).T
-    update = epsilon @ p.up - (w @ _features(prior, Zv).T @ D.T + h) @ D
+    """Matheron's rule: everything is linear in the standard normal w [S, K], ξ [S, M2] and ε [S, M2]."""
+    Zv, W = jnp.asarray(p.Zv), p.W
+    # R = I − WKWᵀ is a difference, but ‖Dk‖² ≤ kᵢᵢ: its rounding error is one of as many ε of kᵢᵢ in the variance.
+    h = xi @ _root(jnp.eye(len(Zv), dtype=Zv.dtype) - W @ p.kernel(Zv, Zv) @ W.T).T
+    update = (epsilon * jnp.sqrt(p.s) - w @ _features(prior, Zv).T @ W.T - h) @ W
     return Paths(p.kernel, prior, w, Zv, update, jnp.asarray(p.Zm), jnp.asarray(p.alpha), p.shared)
 
 

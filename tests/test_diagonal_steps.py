@@ -251,13 +251,13 @@ def test_several_latent_functions_are_single_ones_side_by_side(separate):
     def all_of(several, kernel):
         projection = several.project(kernel)
         predictor = projection.predictor()
-        return projection.divergence, predictor(p.Xs), predictor.share.jitter, predictor.own.down
+        return projection.divergence, predictor(p.Xs), predictor.share.jitter, predictor.own.W
 
-    divergence, moments, jitter, down = all_of(several, kernel)
+    divergence, moments, jitter, W = all_of(several, kernel)
     alone = [everything(s, p.Xs) for s in singles]
     close(divergence, sum(a[0] for a in alone), 1e-12)
     close(moments, np.stack([a[2:4] for a in alone], axis=1), 1e-12)
-    assert (jitter == 0).all() and down.shape == (2, M, M)
+    assert (jitter == 0).all() and W.shape == (2, M, M)
 
     data = dataset(p.X, p.y)
     model = cast(Model(kernel, Heteroscedastic(0.5), several), jnp.float64)

@@ -1,4 +1,4 @@
-"""Exponential and logarithm of a symmetric matrix, and their derivatives, also where eigenvalues coincide."""
+"""Exponential, logarithm and eigenvectors of a symmetric matrix, and their derivatives."""
 
 import re
 
@@ -9,7 +9,7 @@ import pytest
 from lattice import close
 from scipy.linalg import expm, logm
 
-from pseudopoint.linalg import exp_symmetric, log_symmetric
+from pseudopoint.linalg import eigh, exp_symmetric, log_symmetric
 
 M = 5
 rng = np.random.default_rng(3)
@@ -104,3 +104,20 @@ def test_under_vmap_they_go_one_after_another():
     program = str(jax.make_jaxpr(several)(stack))
     factorised = re.findall(r"([^\n]*) = eigh\b", program)
     assert factorised and not [line for line in factorised if "[2," in line]
+
+
+def test_eigenvectors_are_those_of_numpy_and_their_derivative_is_that_of_finite_differences():
+    A = argument("exp", "apart")
+    several = jnp.stack([A, 2 * A])
+    values, Q = jax.jit(jax.vmap(eigh))(several)
+    np.testing.assert_allclose(values, np.linalg.eigvalsh(several), atol=1e-14)
+    np.testing.assert_allclose((Q * values[:, None]) @ Q.mT, several, atol=1e-14)
+    # Of things that do not change with the signs of eigenvectors.
+    f = jax.jit(lambda A: (lambda at: (at[1] ** 2 @ jnp.arange(5.0)) @ G[0] + jnp.cos(at[0]) @ G[1])(eigh(A)))
+    slope = jax.jit(lambda A: jax.jvp(f, (A,), (E,))[1])(A)
+    np.testing.assert_allclose(slope, (f(A + 1e-5 * E) - f(A - 1e-5 * E)) / 2e-5, rtol=1e-8)
+    np.testing.assert_allclose(np.vdot(jax.jit(jax.grad(f))(A), E), slope, rtol=1e-12)
+
+
+def test_no_derivative_of_eigenvectors_is_made_up_where_eigenvalues_coincide():
+    assert not np.isfinite(jax.jit(jax.grad(lambda A: jnp.sum(eigh(A)[1] ** 2 @ jnp.arange(5.0))))(np.eye(5))).all()

@@ -37,12 +37,10 @@ def model(kernel, posterior=None, likelihood=None):
 
 
 def noisy(kernel):
-    """DᵀD = (K + G⁻¹)⁻¹ with a diagonal G, no U, and a mean with points of its own."""
+    """WᵀW = (K + G⁻¹)⁻¹ with a diagonal G, s = 0, and a mean with points of its own."""
     k = cast(kernel, jnp.float64)
-    down = np.linalg.inv(np.linalg.cholesky(np.asarray(k(jnp.asarray(Z), jnp.asarray(Z))) + np.diag(0.1 + COV[0] ** 2)))
-    return Predictor(
-        k, jnp.asarray(X), jnp.asarray(y), jnp.asarray(Z), jnp.asarray(down), jnp.zeros((0, M)), jnp.zeros(())
-    )
+    W = np.linalg.inv(np.linalg.cholesky(np.asarray(k(jnp.asarray(Z), jnp.asarray(Z))) + np.diag(0.1 + COV[0] ** 2)))
+    return Predictor(k, jnp.asarray(X), jnp.asarray(y), jnp.asarray(Z), jnp.asarray(W), jnp.zeros(M), jnp.zeros(()))
 
 
 FAMILIES = {
@@ -66,7 +64,7 @@ class Drawn(NamedTuple):
 
 def _linear_map(p, prior, X):
     """Given the waves, paths are affine in standard normal numbers: the constant, and T of the linear part."""
-    sizes = (_features(prior, p.Zv[:1]).shape[1], len(p.Zv), len(p.up))
+    sizes = (_features(prior, p.Zv[:1]).shape[1], len(p.Zv), len(p.s))
     f = lambda *normal: _posterior(p, prior, *(n[None] for n in normal))(X)[0]
     zero = [jnp.zeros(size, p.Zv.dtype) for size in sizes]
     return f(*zero), jnp.concatenate(jax.jacrev(f, (0, 1, 2))(*zero), axis=1)

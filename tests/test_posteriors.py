@@ -170,10 +170,10 @@ def test_the_exact_posterior_and_evidence_are_those_of_repeated_rows():
 
 def test_a_predictor_is_its_formula_also_with_two_sets_of_points():
     Zm, Zv, alpha = X[:4], Z, rng.normal(size=4)
-    down, up = np.tril(rng.normal(size=(M, M))) / 10, rng.normal(size=(3, M))
-    mean, variance, joint = predict(Predictor(KERNEL, Zm, alpha, Zv, down, up, np.array(0.0)), X_test)
+    W, s = rng.normal(size=(M, M)) / 10, rng.uniform(0, 2, M)
+    mean, variance, joint = predict(Predictor(KERNEL, Zm, alpha, Zv, W, s, np.array(0.0)), X_test)
     Kvx = k(Zv, X_test)
-    truth = k(X_test, X_test) - Kvx.T @ down.T @ down @ Kvx + Kvx.T @ up.T @ up @ Kvx
+    truth = k(X_test, X_test) - Kvx.T @ W.T @ W @ Kvx + Kvx.T @ W.T @ np.diag(s) @ W @ Kvx
     np.testing.assert_allclose(mean, k(X_test, Zm) @ alpha, rtol=1e-12)
     np.testing.assert_allclose(variance, np.diag(truth), rtol=1e-12)
     np.testing.assert_allclose(joint, truth, rtol=1e-11, atol=1e-12)

@@ -222,8 +222,9 @@ class GPRegressor(RegressorMixin, AbstractEstimator):
             raise ValueError(f"a joint sample at {len(X)} rows needs a {len(X)}² matrix: pass at most {MAX_JOINT_ROWS}")
         lead = () if self.likelihood_.latents == 1 else (self.likelihood_.latents,)
         noise = check_random_state(random_state).standard_normal((*lead, n, len(X)))
+        X = self.standardiser_.inputs(X).astype(self.dtype)
         with computing(self.dtype):
-            f = _draw(self.predictor_, X.astype(self.dtype), noise.astype(self.dtype))
+            f = _draw(self.predictor_, X, noise.astype(self.dtype))
             draws = np.asarray(self.likelihood_.moments(f).mean, np.float64)
         return self._in_units(draws)
 

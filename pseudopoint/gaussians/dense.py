@@ -84,10 +84,6 @@ class AbstractGaussian(eqx.Module):
         """S."""
 
     @abstractmethod
-    def root(self) -> Float[Array, "M M"]:
-        """R with S = RRᵀ."""
-
-    @abstractmethod
     def half_logdet(self) -> Scalar:
         """½ log |S|."""
 
@@ -117,10 +113,6 @@ class AbstractViaNatural(AbstractGaussian):
     def covariance(self) -> Float[Array, "M M"]:
         """P⁻¹."""
         return invert(self.to_natural().precision())[0]
-
-    def root(self) -> Float[Array, "M M"]:
-        """chol(P)⁻ᵀ."""
-        return inverse_of_chol(cholesky(self.to_natural().precision())).T
 
     def half_logdet(self) -> Scalar:
         """−Σ log chol(P)ᵢᵢ."""
@@ -161,12 +153,8 @@ class NaturalChol(AbstractGaussian):
 
     def covariance(self) -> Float[Array, "M M"]:
         """½ L⁻ᵀL⁻¹."""
-        R = self.root()
-        return R @ R.T
-
-    def root(self) -> Float[Array, "M M"]:
-        """L⁻ᵀ/√2."""
-        return jnp.sqrt(0.5) * inverse_of_chol(jnp.tril(self.chol)).T
+        inverse = inverse_of_chol(jnp.tril(self.chol))
+        return 0.5 * inverse.T @ inverse
 
     def half_logdet(self) -> Scalar:
         """−Σ log √2|Lᵢᵢ|."""
@@ -197,10 +185,6 @@ class NaturalLog(AbstractGaussian):
     def covariance(self) -> Float[Array, "M M"]:
         """½ exp(−L)."""
         return 0.5 * exp_symmetric(-self.log)
-
-    def root(self) -> Float[Array, "M M"]:
-        """exp(−L/2)/√2."""
-        return jnp.sqrt(0.5) * exp_symmetric(-0.5 * self.log)
 
     def half_logdet(self) -> Scalar:
         """−½ (tr L + M log 2)."""
@@ -243,10 +227,6 @@ class MeanCovariance(AbstractGaussian):
         """S."""
         return jnp.asarray(symmetric(self.cov))
 
-    def root(self) -> Float[Array, "M M"]:
-        """chol(S)."""
-        return cholesky(symmetric(self.cov))
-
     def half_logdet(self) -> Scalar:
         """Σ log chol(S)ᵢᵢ."""
         return _log_diagonal(cholesky(symmetric(self.cov)))
@@ -271,11 +251,7 @@ class MeanChol(AbstractGaussian):
 
     def covariance(self) -> Float[Array, "M M"]:
         """LLᵀ."""
-        return square(self.root())
-
-    def root(self) -> Float[Array, "M M"]:
-        """L."""
-        return jnp.tril(self.chol)
+        return square(jnp.tril(self.chol))
 
     def half_logdet(self) -> Scalar:
         """Σ log |Lᵢᵢ|."""
@@ -304,10 +280,6 @@ class MeanLog(AbstractGaussian):
         """exp(L)."""
         return exp_symmetric(self.log)
 
-    def root(self) -> Float[Array, "M M"]:
-        """exp(L/2)."""
-        return exp_symmetric(0.5 * self.log)
-
     def half_logdet(self) -> Scalar:
         """½ tr L."""
         return 0.5 * jnp.trace(self.log)
@@ -333,10 +305,6 @@ class MeanPrecision(AbstractGaussian):
     def covariance(self) -> Float[Array, "M M"]:
         """P⁻¹."""
         return invert(symmetric(self.precision))[0]
-
-    def root(self) -> Float[Array, "M M"]:
-        """L⁻ᵀ."""
-        return inverse_of_chol(cholesky(symmetric(self.precision))).T
 
     def half_logdet(self) -> Scalar:
         """−Σ log chol(P)ᵢᵢ."""

@@ -29,10 +29,6 @@ class MeanDiagonal(AbstractGaussian):
         """diag(1/p)."""
         return jnp.diag(1 / jnp.asarray(self.precision))
 
-    def root(self) -> Float[Array, "M M"]:
-        """diag(p^−½)."""
-        return jnp.diag(1 / jnp.sqrt(jnp.asarray(self.precision)))
-
     def half_logdet(self) -> Scalar:
         """−½ Σ log pᵢ; NaN where some pᵢ is negative."""
         return -0.5 * jnp.sum(jnp.log(jnp.asarray(self.precision)))

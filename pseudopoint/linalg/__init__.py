@@ -1,7 +1,7 @@
 """The only folder that factorises covariances: positive definite matrices, their factors, the derivatives of both."""
 
 from .factor import Factor, default_jitter, explain_failure, factorise, resolution, through_whitening
-from .functions import exp_symmetric, log_symmetric
+from .functions import eigh, exp_symmetric, log_symmetric
 from .inverses import Scalar, cholesky, inverse_of_chol, invert, solve_positive, solve_square
 from .products import gram, quad_diag, square, symmetric, transposed_product
 
@@ -10,6 +10,7 @@ __all__ = [
     "Scalar",
     "cholesky",
     "default_jitter",
+    "eigh",
     "exp_symmetric",
     "explain_failure",
     "factorise",

@@ -1,4 +1,4 @@
-"""Functions of symmetric matrices."""
+"""Functions of symmetric matrices, and their eigenvectors."""
 
 import jax
 import jax.numpy as jnp
@@ -6,12 +6,28 @@ from jaxtyping import Array, Float
 
 from .products import symmetric
 
-__all__ = ["exp_symmetric", "log_symmetric"]
+__all__ = ["eigh", "exp_symmetric", "log_symmetric"]
 
 
 @jax.custom_batching.sequential_vmap
 def _eigh(A):
     return jnp.linalg.eigh(A, symmetrize_input=False)
+
+
+@jax.custom_jvp
+def eigh(A: Float[Array, "M M"]) -> tuple[Float[Array, " M"], Float[Array, "M M"]]:
+    """λ, ascending, and V of the symmetric part of A = V diag(λ) Vᵀ. V has no derivative where two λ coincide: there it
+    is not finite."""
+    return tuple(_eigh(symmetric(A)))
+
+
+@eigh.defjvp
+def _eigh_jvp(primals, tangents):
+    # λ̇ᵢ = Eᵢᵢ,  V̇ = V (Eᵢⱼ/(λⱼ − λᵢ))_{i ≠ j},  E = VᵀȦV
+    values, V = _eigh(symmetric(*primals))
+    E, eye = V.T @ symmetric(*tangents) @ V, jnp.eye(len(values), dtype=V.dtype)
+    turn = (1 - eye) * E / (values - values[:, None] + eye)
+    return (values, V), (jnp.diagonal(E), V @ turn)
 
 
 @jax.custom_jvp

@@ -1,6 +1,6 @@
 """Posterior families, and the one thing that predicts."""
 
-from .base import AbstractPosterior, AbstractProjection, Marginals, Model, Predictor, features, prior_factor
+from .base import AbstractPosterior, AbstractProjection, Marginals, Model, Predictor, directions, features, prior_factor
 from .decoupled import Decoupled, DecoupledProjection, Hybrid, InverseHybrid, MeanPoints, Orthogonal, OrthogonalBasis
 from .dense import InducingPoints, Projection, Unwhitened, Whitened
 from .diagonal import (
@@ -49,6 +49,7 @@ __all__ = [
     "Unwhitened",
     "Whitened",
     "block_optimum",
+    "directions",
     "features",
     "prior_factor",
 ]

@@ -5,6 +5,7 @@ kernel, which is all that bounds and predictions need.
 """
 
 from abc import abstractmethod
+from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
@@ -13,7 +14,7 @@ from jaxtyping import Array, Float
 
 from ..kernels import AbstractKernel
 from ..likelihoods import AbstractLikelihood
-from ..linalg import Factor, Scalar, default_jitter, factorise
+from ..linalg import Factor, Scalar, default_jitter, eigh, factorise
 from ..params import Number
 
 __all__ = [
@@ -23,6 +24,7 @@ __all__ = [
     "Model",
     "Points",
     "Predictor",
+    "directions",
     "features",
     "log_standard_normal",
     "prior_factor",
@@ -34,35 +36,50 @@ Points = Float[Number, "M D"]
 class Predictor(eqx.Module):
     """A fitted posterior, ready to predict; it holds every factor and needs no training data.
 
-    E f(x) = k(x, Zm) α        V f(x) = k(x, x) − ‖D k(Zv, x)‖² + ‖U k(Zv, x)‖²
+    E f(x) = k(x, Zm) α        V f(x) = k(x, x) − ‖w‖² + Σ sⱼwⱼ²,  w = W k(Zv, x)
 
-    `shared` says that Zm and Zv are the same points, so that k(·, x) is computed once.
+    Along each of the directions w, q leaves the share s of the prior's variance; beside w all of it is left. `shared`
+    says that Zm and Zv are the same points, so that k(·, x) is computed once. Predictors of several latent functions of
+    one kernel have `common` fields.
     """
+
+    common: ClassVar[tuple[str, ...]] = ("kernel", "Zm", "Zv", "jitter")
 
     kernel: AbstractKernel
     Zm: Float[Number, "M1 D"]
     alpha: Float[Number, " M1"]
     Zv: Float[Number, "M2 D"]
-    down: Float[Number, "M2 M2"]
-    up: Float[Number, "K M2"]
+    W: Float[Number, "M2 M2"]
+    s: Float[Number, " M2"]
     jitter: Float[Number, ""]
     shared: bool = eqx.field(static=True, default=False)
 
     def __call__(self, X: Float[Array, "N D"]) -> tuple[Float[Array, " N"], Float[Array, " N"]]:
         """Mean and variance of f at the rows of X, each [N].
 
-        D comes of a covariance with jitter, so k − ‖Dk‖² is at least of the jitter's size; the maximum is for rounding.
+        W comes of a covariance with jitter, so k − ‖w‖² is at least of the jitter's size; the maximum is for rounding.
         """
         Kvx = self.kernel(self.Zv, X)
         Kmx = Kvx if self.shared else self.kernel(self.Zm, X)
-        residual = self.kernel.diag(X) - jnp.sum((self.down @ Kvx) ** 2, axis=0)
-        return Kmx.T @ self.alpha, jnp.maximum(residual, 0) + jnp.sum((self.up @ Kvx) ** 2, axis=0)
+        squares = (self.W @ Kvx) ** 2
+        residual = self.kernel.diag(X) - jnp.sum(squares, axis=0)
+        return self.alpha @ Kmx, jnp.maximum(residual, 0) + self.s @ squares
 
     def covariance(self, X: Float[Array, "N D"]) -> Float[Array, "N N"]:
         """Joint covariance of f at the rows of X, [N, N]: for drawing functions, never for error bars."""
         Kvx = self.kernel(self.Zv, X)
-        down, up = self.down @ Kvx, self.up @ Kvx
-        return self.kernel(X, X) - down.T @ down + up.T @ up
+        w = self.W @ Kvx
+        return self.kernel(X, X) - w.T @ ((1 - self.s)[:, None] * w)
+
+
+def directions(S: Float[Array, "M M"], D: Float[Array, "M K"]) -> tuple[Float[Array, "M K"], Float[Array, " M"]]:
+    """W = QᵀD and s of a covariance S = Q diag(s) Qᵀ, for `Predictor`:  kᵀDᵀDk = ‖Wk‖²,  kᵀDᵀSDk = Σ sⱼ(Wk)ⱼ².
+
+    One product a row, where D and a root of S are two. For derivatives in the numbers of S, where q may be the prior
+    and Q is anything, there is `AbstractProjection.moments`.
+    """
+    s, Q = eigh(S)
+    return Q.T @ D, jnp.maximum(s, 0)
 
 
 class Marginals(NamedTuple):
@@ -79,12 +96,11 @@ class Marginals(NamedTuple):
 
 
 class AbstractProjection(eqx.Module):
-    """q(f) for one kernel, and KL[q(u) ‖ p(u)]. `shared` and `shared_by_predictors` name the fields of this and of its
-    predictor that are the same for several latent functions of one kernel.
+    """q(f) for one kernel, and KL[q(u) ‖ p(u)]. `shared` names the fields that several latent functions of one kernel
+    have in common.
     """
 
     shared: ClassVar[tuple[str, ...]]
-    shared_by_predictors: ClassVar[tuple[str, ...]] = ("kernel", "Zm", "Zv", "down", "jitter")
 
     @property
     @abstractmethod
@@ -102,6 +118,10 @@ class AbstractProjection(eqx.Module):
     @abstractmethod
     def predictor(self) -> Predictor:
         """The same in the form that predicts."""
+
+    def map(self, function: Callable[..., Any], also: tuple = ()) -> Any:
+        """The function of this projection, and of what it has `also`: as `Projections` take it of each."""
+        return function(self, *also)
 
 
 class AbstractPosterior(eqx.Module):

@@ -24,6 +24,7 @@ from .base import (
     Marginals,
     Points,
     Predictor,
+    directions,
     features,
     log_standard_normal,
     prior_factor,
@@ -45,7 +46,7 @@ Columns = Int[Number, " K"] | None
 
 class DecoupledProjection(AbstractProjection):
     """q(f) with whitened features aᵢ = L⁻¹k_ui of Z and kernel functions of O:
-        E f(x) = a_xᵀh + k(x, O) a        V f(x) = a_xᵀSa_x + (k(x, x) − ‖a_x‖²),  S = RRᵀ (`root`).
+        E f(x) = a_xᵀh + k(x, O) a        V f(x) = a_xᵀSa_x + (k(x, x) − ‖a_x‖²).
     `log_prior` is E_q[log p], the norm of the mean that Z does not explain included; `entropy` is that of N(·, S).
     """
 
@@ -57,7 +58,6 @@ class DecoupledProjection(AbstractProjection):
     along: Float[Array, " M"]
     a: Float[Array, " G"]
     cov: Float[Array, "M M"]
-    root: Float[Array, "M M"]
     log_prior: Scalar
     entropy: Scalar
 
@@ -77,11 +77,10 @@ class DecoupledProjection(AbstractProjection):
         return mean + self.a @ self.kernel(self.O, X), variance
 
     def predictor(self) -> Predictor:
-        """Zm = Z ∪ O, α = (L⁻ᵀh, a), D = L⁻¹, U = RᵀL⁻¹."""
-        inverse = self.Kuu.inverse
-        alpha = jnp.concatenate([inverse.T @ self.along, self.a])
-        points = jnp.concatenate([self.Z, self.O])
-        return Predictor(self.kernel, points, alpha, self.Z, inverse, self.root.T @ inverse, self.Kuu.jitter)
+        """Zm = Z ∪ O, α = (L⁻ᵀh, a), W = QᵀL⁻¹ with S = Q diag(s) Qᵀ."""
+        alpha = jnp.concatenate([self.Kuu.inverse.T @ self.along, self.a])
+        points, along = jnp.concatenate([self.Z, self.O]), directions(self.cov, self.Kuu.inverse)
+        return Predictor(self.kernel, points, alpha, self.Z, *along, self.Kuu.jitter)
 
 
 class MeanPoints(eqx.Module):
@@ -228,7 +227,7 @@ def _hybrid(posterior, kernel, means) -> DecoupledProjection:
     A_O = Kuu.whiten(kernel(Z, O))
     mean, h = means(m, A_O @ a)
     log_prior = log_standard_normal(mean, cov) - 0.5 * _norm(kernel, O, a, A_O, posterior.jitter, posterior.columns)
-    return DecoupledProjection(kernel, Z, O, Kuu, h, a, cov, posterior.q.root(), log_prior, posterior.q.entropy())
+    return DecoupledProjection(kernel, Z, O, Kuu, h, a, cov, log_prior, posterior.q.entropy())
 
 
 def _inverse(kernel, Z, O, a, B, columns, jitter) -> DecoupledProjection:
@@ -243,7 +242,7 @@ def _inverse(kernel, Z, O, a, B, columns, jitter) -> DecoupledProjection:
     entropy = 0.5 * Z.shape[0] * (1 + jnp.log(2 * jnp.pi)) - P.half_logdet()
     zero = jnp.zeros(Z.shape[:1], Z.dtype)
     log_prior = log_standard_normal(zero, cov) - 0.5 * _norm(kernel, O, a, none, jitter, columns)
-    return DecoupledProjection(kernel, Z, O, Kuu, zero, a, cov, half.T, log_prior, entropy)
+    return DecoupledProjection(kernel, Z, O, Kuu, zero, a, cov, log_prior, entropy)
 
 
 def _nugget(kernel, O, jitter) -> Scalar:

@@ -15,6 +15,7 @@ from .base import (
     Marginals,
     Points,
     Predictor,
+    directions,
     features,
     log_standard_normal,
     prior_factor,
@@ -24,7 +25,7 @@ __all__ = ["InducingPoints", "Projection", "Unwhitened", "Whitened"]
 
 
 class Projection(AbstractProjection):
-    """q(f) through whitened features aᵢ = L⁻¹k_ui; m and S = RRᵀ (`root`) are those of v = L⁻¹u:
+    """q(f) through whitened features aᵢ = L⁻¹k_ui; m and S are those of v = L⁻¹u:
         E f(x) = aᵀm        V f(x) = aᵀSa + (k(x, x) − ‖a‖²).
     `log_prior` is E_q[log p(u)], `entropy` that of q(u).
     """
@@ -35,7 +36,6 @@ class Projection(AbstractProjection):
     Kuu: Factor
     mean: Float[Array, " M"]
     cov: Float[Array, "M M"]
-    root: Float[Array, "M M"]
     log_prior: Scalar
     entropy: Scalar
 
@@ -54,10 +54,9 @@ class Projection(AbstractProjection):
         return self.Kuu.moments(self.kernel(self.Z, X), self.kernel.diag(X), self.mean, self.cov)
 
     def predictor(self) -> Predictor:
-        """α = L⁻ᵀm, D = L⁻¹, U = RᵀL⁻¹."""
-        inverse = self.Kuu.inverse
-        up = self.root.T @ inverse
-        return Predictor(self.kernel, self.Z, inverse.T @ self.mean, self.Z, inverse, up, self.Kuu.jitter, True)
+        """α = L⁻ᵀm, W = QᵀL⁻¹ with S = Q diag(s) Qᵀ."""
+        alpha, along = self.Kuu.inverse.T @ self.mean, directions(self.cov, self.Kuu.inverse)
+        return Predictor(self.kernel, self.Z, alpha, self.Z, *along, self.Kuu.jitter, True)
 
 
 class InducingPoints(eqx.Module):
@@ -78,7 +77,7 @@ class Whitened(AbstractPosterior):
         """E_q[log p(v)] = −½(tr S + ‖m‖²) − ½M log 2π."""
         Z, mean, cov = jnp.asarray(self.Z), jnp.asarray(self.q.mean), self.q.covariance()
         Kuu, log_prior = prior_factor(kernel, Z, self.jitter), log_standard_normal(mean, cov)
-        return Projection(kernel, Z, Kuu, mean, cov, self.q.root(), log_prior, self.q.entropy())
+        return Projection(kernel, Z, Kuu, mean, cov, log_prior, self.q.entropy())
 
 
 class Unwhitened(AbstractPosterior):
@@ -94,6 +93,5 @@ class Unwhitened(AbstractPosterior):
         Kuu = prior_factor(kernel, Z, self.jitter)
         mean = Kuu.whiten(jnp.asarray(self.q.mean)[:, None])[:, 0]
         cov = Kuu.whiten(Kuu.whiten(self.q.covariance()).T)
-        root = Kuu.whiten(self.q.root())
         log_prior = log_standard_normal(mean, cov) - Kuu.half_logdet()
-        return Projection(kernel, Z, Kuu, mean, cov, root, log_prior, self.q.entropy())
+        return Projection(kernel, Z, Kuu, mean, cov, log_prior, self.q.entropy())

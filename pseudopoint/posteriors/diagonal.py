@@ -111,8 +111,6 @@ class ShiftedProjection(AbstractProjection):
     """
 
     shared: ClassVar[tuple[str, ...]] = ("kernel", "Z", "K", "jitter")
-    # The factor is that of each function's own G.
-    shared_by_predictors: ClassVar[tuple[str, ...]] = ("kernel", "Zm", "Zv", "jitter")
     kernel: AbstractKernel
     Z: Float[Array, "M D"]
     K: Float[Array, "M M"]
@@ -146,10 +144,9 @@ class ShiftedProjection(AbstractProjection):
         return self.marginals(X).moments
 
     def predictor(self) -> Predictor:
-        """α = μ, D = L⁻¹G^½, no U."""
-        down = self.B.inverse * jnp.sqrt(self.g)
-        none = jnp.zeros((0, self.K.shape[0]), self.K.dtype)
-        return Predictor(self.kernel, self.Z, self.mu, self.Z, down, none, self.jitter, True)
+        """α = μ, W = L⁻¹G^½, s = 0."""
+        W = self.B.inverse * jnp.sqrt(self.g)
+        return Predictor(self.kernel, self.Z, self.mu, self.Z, W, jnp.zeros_like(self.g), self.jitter, True)
 
     def covariance(self) -> Float[Array, "M M"]:
         """S = K − (DK)ᵀDK of q(u)."""

@@ -12,7 +12,7 @@ from jaxtyping import Array, Float
 from ..kernels import AbstractKernel
 from ..linalg import Scalar
 from ..params import Number
-from .base import AbstractPosterior, Marginals, Points
+from .base import AbstractPosterior, Marginals, Points, Predictor
 
 __all__ = ["Latents", "Predictors", "Projections"]
 
@@ -70,10 +70,11 @@ class AbstractSeveral(eqx.Module):
     own: eqx.AbstractVar[Any]
     separate: eqx.AbstractVar[bool]
 
-    def map(self, function: Callable[[Any], Any], out_axes: Any = 0) -> Any:
-        """The function of each, with a leading axis C."""
-        axes = (0 if self.separate else None, 0)
-        return jax.vmap(lambda *parts: function(eqx.combine(*parts)), axes, out_axes)(self.share, self.own)
+    def map(self, function: Callable[..., Any], out_axes: Any = 0, also: tuple = ()) -> Any:
+        """The function of each, and of what else each has, `also` with a leading axis C; its values have one too."""
+        axes = (0 if self.separate else None, 0, *(0 for _ in also))
+        of = lambda share, own, *also: function(eqx.combine(share, own), *also)
+        return jax.vmap(of, axes, out_axes)(self.share, self.own, *also)
 
 
 class Projections(AbstractSeveral):
@@ -103,7 +104,7 @@ class Projections(AbstractSeveral):
 
     def predictor(self) -> "Predictors":
         """C predictors."""
-        split = lambda p: _split(p.predictor(), p.shared_by_predictors)
+        split = lambda p: _split(p.predictor(), Predictor.common)
         share, own = self.map(split, (0 if self.separate else None, 0))
         return Predictors(share, own, self.separate)
 

@@ -16,6 +16,7 @@ from .base import (
     Marginals,
     Points,
     Predictor,
+    directions,
     log_standard_normal,
     prior_factor,
 )
@@ -24,11 +25,10 @@ __all__ = ["BlockOptimum", "SolveGP", "SolveProjection", "block_optimum"]
 
 
 class Moments(NamedTuple):
-    """m, S and R with S = RRᵀ of one q."""
+    """m and S of one q."""
 
     mean: Float[Array, " M"]
     cov: Float[Array, "M M"]
-    root: Float[Array, "M M"]
 
 
 class SolveProjection(AbstractProjection):
@@ -76,15 +76,15 @@ class SolveProjection(AbstractProjection):
 
     def predictor(self) -> Predictor:
         """With the pseudo-points Z ∪ O and D = [[L⁻¹, 0], [−L_c⁻¹A_OᵀL⁻¹, L_c⁻¹]], the inverse of their joint Cholesky
-        factor: α = Dᵀ[m; m_w], U = [[Rᵀ, 0], [0, R_wᵀ]] D.
+        factor: α = Dᵀ[m; m_w], W = [[Qᵀ, 0], [0, Q_wᵀ]] D.
         """
         first = jnp.pad(self.Kuu.inverse, ((0, 0), (0, len(self.O))))
         second = jnp.concatenate([-self.C.inverse @ (self.AO.T @ self.Kuu.inverse), self.C.inverse], axis=1)
-        points, down = jnp.concatenate([self.Z, self.O]), jnp.concatenate([first, second])
-        up = jnp.concatenate([self.v.root.T @ first, self.w.root.T @ second])
-        alpha = down.T @ jnp.concatenate([self.v.mean, self.w.mean])
+        blocks = directions(self.v.cov, first), directions(self.w.cov, second)
+        W, s = (jnp.concatenate(parts) for parts in zip(*blocks, strict=True))
+        points, alpha = jnp.concatenate([self.Z, self.O]), first.T @ self.v.mean + second.T @ self.w.mean
         jitter = jnp.maximum(self.Kuu.jitter, self.C.jitter)
-        return Predictor(self.kernel, points, alpha, points, down, up, jitter, True)
+        return Predictor(self.kernel, points, alpha, points, W, s, jitter, True)
 
 
 class SolveGP(AbstractPosterior):
@@ -104,7 +104,7 @@ class SolveGP(AbstractPosterior):
     def project(self, kernel: AbstractKernel) -> SolveProjection:
         """Two factorisations, of K_uu and of K_OO − A_OᵀA_O."""
         Z, O = jnp.asarray(self.Z), jnp.asarray(self.O)
-        v, w = (Moments(jnp.asarray(q.mean), q.covariance(), q.root()) for q in (self.q, self.r))
+        v, w = (Moments(jnp.asarray(q.mean), q.covariance()) for q in (self.q, self.r))
         Kuu = prior_factor(kernel, Z, self.jitter)
         AO = Kuu.whiten(kernel(Z, O))
         C = _orthogonal_factor(kernel(O, O), AO, default_jitter(Z.dtype) if self.jitter is None else self.jitter)
