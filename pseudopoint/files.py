@@ -8,12 +8,23 @@ from contextlib import contextmanager, suppress
 from io import BufferedIOBase
 from pathlib import Path
 
-__all__ = ["user_cache", "whole_file"]
+__all__ = ["make_folder", "user_cache", "whole_file"]
 
 
 def user_cache() -> Path:
     """The user's folder for what can be made or fetched again: pseudopoint in $XDG_CACHE_HOME, else in ~/.cache."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "pseudopoint"
+
+
+def make_folder(path: str | os.PathLike[str]) -> Path:
+    """The folder, made where it is missing. Raises OSError, which says what to do, if it cannot be made."""
+    folder = Path(path)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        reason = "a file has its name" if folder.is_file() else (error.strerror or str(error)).lower()
+        raise OSError(f"the folder {str(folder)!r} cannot be made ({reason}): name another") from error
+    return folder
 
 
 @contextmanager

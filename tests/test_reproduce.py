@@ -18,6 +18,7 @@ from toy_experiments import add, make_toy
 from typer.testing import CliRunner
 
 from pseudopoint.cli import app
+from pseudopoint.datasets import DataError
 from pseudopoint.reproduce import (
     ExperimentError,
     Job,
@@ -224,6 +225,16 @@ def test_an_unknown_name_and_an_unknown_folder_are_refused(toy, tmp_path):
         reproduce("sqares", Job(tmp_path, toy))
     with pytest.raises(ExperimentError, match="is no folder of experiments"):
         experiments_folder(tmp_path)
+
+
+def test_a_missing_folder_of_data_and_one_that_cannot_be_made_are_refused(toy, tmp_path):
+    with pytest.raises(DataError, match="no folder '.*nowhere' of data: name the one"):
+        reproduce("squares", Job(tmp_path, toy, tmp_path / "nowhere"))
+    (tmp_path / "file").touch()
+    with pytest.raises(OSError, match="the folder '.*file' cannot be made \\(a file has its name\\): name another"):
+        reproduce("squares", Job(tmp_path / "file", toy))
+    with pytest.raises(OSError, match="the folder '.*inside' cannot be made \\(not a directory\\): name another"):
+        reproduce("squares", Job(tmp_path / "file" / "inside", toy))
 
 
 # --- Where they are ---

@@ -22,7 +22,7 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColu
 
 from pseudopoint.datasets.catalogue import Source
 from pseudopoint.datasets.loading import DataError, checked, data_folder, one_line, source
-from pseudopoint.files import whole_file
+from pseudopoint.files import make_folder, whole_file
 
 __all__ = ["ADDRESSES", "download"]
 
@@ -98,8 +98,7 @@ def download(name: str, folder: str | os.PathLike[str] | None = None) -> Path:
         )
     frame, origin = (_ringnorm(known), "the formula") if name == "ringnorm" else _fetched(known, place)
     checked(known, frame, f"what came from {origin}", advice="nothing was kept")
-    place.mkdir(parents=True, exist_ok=True)
-    path = place / f"{name}.csv.gz"
+    path = make_folder(place) / f"{name}.csv.gz"
     with whole_file(path) as file:
         file.write(gzip.compress(frame.to_csv(index=False).encode(), mtime=0))
     return path

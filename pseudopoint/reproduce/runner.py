@@ -14,6 +14,7 @@ import jax
 from threadpoolctl import threadpool_limits
 
 from pseudopoint.datasets import DataError, data_folder, download, find
+from pseudopoint.files import make_folder
 from pseudopoint.reproduce.experiment import Experiment, ExperimentError, experiment, names
 from pseudopoint.reproduce.page import Outcome, outcome, write_page
 from pseudopoint.reproduce.rows import Rows
@@ -89,7 +90,9 @@ def reproduce(name: str, job: Job) -> dict[str, Any]:
     Cases whose row is there already are not computed again. The page is NAME.html, or report.html for "all". What goes
     wrong in one experiment stops it alone if all are run: the page says why it is untested.
     """
-    job.out.mkdir(parents=True, exist_ok=True)
+    if job.data is not None and not job.data.is_dir() and not job.fetch:
+        raise DataError(f"there is no folder {str(job.data)!r} of data: name the one that has NAME.csv.gz")
+    make_folder(job.out)
     outcomes = [_safely(each, job) for each in names(job.folder)] if name == "all" else [_one(name, job)]
     page = job.out / ("report.html" if name == "all" else f"{name}.html")
     write_page(page, outcomes, job.quick)

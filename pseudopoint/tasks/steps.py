@@ -10,6 +10,7 @@ import pandas as pd
 
 from pseudopoint.estimators import GPClassifier, GPRegressor
 from pseudopoint.estimators.targets import check_target, regression_likelihood
+from pseudopoint.files import make_folder
 from pseudopoint.history import Progress
 from pseudopoint.persistence import ModelFileError, describe
 from pseudopoint.report import Report, write_report
@@ -136,8 +137,7 @@ def inspect_model(model_file: str | Path) -> Result:
 
 def demo(out: str | Path, progress: Progress | None = None) -> Result:
     """Fits the naval propulsion table that comes with the package: model file, predictions and report in `out`."""
-    folder = Path(out)
-    folder.mkdir(parents=True, exist_ok=True)
+    folder = make_folder(out)
     with resources.as_file(resources.files("pseudopoint") / "datasets" / "naval.csv.gz") as table:
         model_file = folder / "model.safetensors"
         result = fit_table(table, "y", out=model_file, report=folder / "report.html", progress=progress)
