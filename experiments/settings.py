@@ -91,11 +91,12 @@ def _optimum(model: Model, data: Dataset) -> jax.Array:
 
 
 def in_turn(actions: dict[str, Callable[[], Any]], rounds: int) -> dict[str, float]:
-    """Median seconds of each action, done in turn, so that a noisy machine is so for all; a first round compiles."""
+    """Median processor seconds of each action, done in turn; a first round compiles. Other work on the machine leaves
+    processor time nearly as it is. It counts all cores: on one it is the time by the clock, the machine being quiet."""
     seconds: dict[str, list[float]] = {name: [] for name in actions}
     for _ in range(1 + rounds):
         for name, action in actions.items():
-            clock = time.perf_counter()
+            clock = time.process_time()
             jax.block_until_ready(action())
-            seconds[name].append(time.perf_counter() - clock)
+            seconds[name].append(time.process_time() - clock)
     return {name: median(of[1:]) for name, of in seconds.items()}
