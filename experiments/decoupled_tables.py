@@ -62,7 +62,7 @@ class Method(NamedTuple):
 METHODS = {
     "tight orthogonal": Method(300, 700, True),
     "tight orthogonal, Adam for a": Method(300, 700, True, False),
-    "tight orthogonal, first without O": Method(300, 700, True, False, 0.8),
+    "tight orthogonal, first without O": Method(300, 700, True, False, 0.5),
     "orthogonal": Method(300, 700, False),
     "coupled 400": Method(400, 0, False),
     "tight coupled 400": Method(400, 0, True),
