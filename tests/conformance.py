@@ -246,7 +246,7 @@ KERNEL_CHECKS = (
 
 # --- likelihoods: the checks are in likelihood_checks.py, the truth in likelihood_oracles.py --------------------------
 
-# The tolerances, where there is no closed form, are those of Gauss–Hermite quadrature with 20 nodes (Softmax: 12), at
+# The tolerances, where there is no closed form, are those of Gauss–Hermite quadrature with 20 nodes (but Softmax), at
 # variances v to 0.5 and at v = 5. log p(y | f) has poles or bends at a distance a from the real line, about its width
 # in f, and the error falls with a/√v: 1e-11 where a > 2√v; no digits where a is far below √v/3, the distance of nodes.
 LIKELIHOODS: dict[str, Callable[[], Case]] = {
@@ -272,8 +272,8 @@ LIKELIHOODS: dict[str, Callable[[], Case]] = {
     "exponential": lambda: Case(Exponential(1.7), 1),
     "robustmax_3": lambda: Case(RobustMax(3), 0, (3e-6, 1e-5)),
     "robustmax_10": lambda: Case(RobustMax(10, 0.01, learn_epsilon=True), 1, (1e-4, 1e-4)),
-    "softmax_3": lambda: Case(Softmax(3), 0, (1e-8, 3e-6)),
-    "softmax_10": lambda: Case(Softmax(10), 0, (3e-8, 3e-5)),
+    "softmax_3": lambda: Case(Softmax(3), 0, (1e-8, 1e-8)),
+    "softmax_10": lambda: Case(Softmax(10), 0, (1e-8, 1e-8)),
 }
 LIKELIHOODS_OF_CLASSES = [name for name, make in LIKELIHOODS.items() if make().likelihood.support == "classes"]
 

@@ -13,7 +13,7 @@ from jaxtyping import Array, Float
 from ..params import Number, bounded
 from .base import Rows
 from .bounded import AbstractClasses
-from .quadrature import expect, rule
+from .quadrature import expect, plus_gumbel, rule
 
 __all__ = ["RobustMax", "Softmax"]
 
@@ -132,7 +132,11 @@ class Softmax(AbstractRace):
         return self._of(f, y) - logsumexp(f, axis=0)
 
     def expectation(self, mean: Several, variance: Several, y: Rows) -> Rows:
-        """μ_y − E log Σ e^{fⱼ}: 12 Gauss–Hermite nodes for each Fⱼ(t), 56 trapezoids for E max."""
+        """μ_y − E log Σ e^{fⱼ}: each Fⱼ(t) in closed form (`plus_gumbel`), 44 trapezoids for E max.
+
+        Value and slopes are within 1e-8 (1 + |value|) of the truth for variances to 100, mixed at will, within 3e-7 to
+        300, and 1e-4 to 10⁴; and the slopes as near to those of the value as it is computed.
+        """
         return self._of(mean, y) - _expected_log_sum(mean, variance)
 
     def log_probabilities(self, mean: Several, variance: Several) -> Several:
@@ -141,7 +145,7 @@ class Softmax(AbstractRace):
         rates = _rates(mean, variance, low + width, 40)
 
         def add(sums, share):
-            F, slope, _ = _below(rates, (1 - share) * width)
+            F, slope = _below(rates, (1 - share) * width)
             terms = jnp.log(slope) - jnp.log(F) + jnp.sum(jnp.log(F), axis=0)
             return jnp.logaddexp(sums, jnp.where(jnp.isfinite(terms), terms, -jnp.inf)), None
 
@@ -173,31 +177,51 @@ def _expected_log_sum_jvp(primals, tangents):
     return value, jnp.sum(by_mean * tangents[0] + by_variance * tangents[1], axis=0)
 
 
-STEPS = 56
+STEPS = 44
+NEAR = 6.0  # steps are even so far from the lower end, and grow beyond
+REACH = 5.5  # standard deviations
 
 
 def _log_sum_and_slopes(mean, variance):
-    """E log Σ e^{fⱼ} and its derivatives in μ_c and v_c, from one pass."""
-    low, width = _range(mean, variance, 14.0)
-    rates = _rates(mean, variance, low + width, 12)
+    """E log Σ e^{fⱼ} and its derivatives in μ_c and v_c, from one pass.
 
-    def add(sums, share):
-        # P(max ≤ t) = Π F at t = low + share · width, and its derivatives; half the weight at the upper end
-        F, first, second = _below(rates, (1 - share) * width)
-        below = jnp.prod(F, axis=0)
-        others = below / jnp.where(F > 0, F, 1)
-        terms = below, -first * others, 0.5 * (second - first) * others
-        weight = jnp.where(share == 1, 0.5, 1).astype(mean.dtype)
+    With P = Π Fⱼ, ∂F/∂μ = −F′ and ∂F/∂v = ½F″ (`plus_gumbel`) it is low − γ_Euler + ∫ (1 − P) dt, ∫ F′_c Π_{j≠c} Fⱼ dt
+    and −½ ∫ F″_c Π_{j≠c} Fⱼ dt, by trapezoids in u of t = low + 6 sinh u: a class in the middle of things at a distance
+    d above low has a standard deviation of (d − 3.6)/5.5 at least, so that steps may grow as d does.
+    """
+    low, high = _ends(mean, variance)
+    step = jnp.arcsinh((high - low) / NEAR) / STEPS
+    below = plus_gumbel(variance)
+
+    def add(sums, k):
+        F, first, second = below(low - mean + NEAR * jnp.sinh(k * step))
+        P = jnp.prod(F, axis=0)
+        others = P / jnp.where(F == 0, 1, F)
+        terms = 1 - P, first * others, -0.5 * second * others
+        # At the upper end the steps h beyond, where 1 − P falls as e^{−t}, are added: h(1 + e^{−h} + e^{−2h} + …)
+        weight = NEAR * jnp.cosh(k * step) * step
+        weight = jnp.where(k == STEPS, weight / -jnp.expm1(-weight), weight)
         return jax.tree.map(lambda a, b: a + weight * b, sums, terms), None
 
-    shares = jnp.arange(1, STEPS + 1, dtype=mean.dtype) / STEPS
     zeros = (jnp.zeros_like(low), jnp.zeros_like(mean), jnp.zeros_like(mean))
-    below, by_mean, by_variance = (width / STEPS * a for a in lax.scan(add, zeros, shares)[0])
-    # E max = high − ∫ P(max ≤ t) dt below + ∫ P(max > t) dt above, where P(max > t) ≈ Σ E e^{fⱼ − t}.
-    above = sum(weight * rate for weight, rate in rates)
-    value = low + width - below + jnp.sum(above, axis=0) - EULER
-    # The sum is convex in every f_c, so the last derivative is ≥ 0 whatever the rule's error.
-    return value, above - by_mean, jnp.maximum(0.5 * above - by_variance, 0)
+    (above, by_mean, by_variance), _ = lax.scan(add, zeros, jnp.arange(1, STEPS + 1, dtype=mean.dtype))
+    # Half of the first step, where P = 0. The sum is convex in every f_c, so the last derivative is ≥ 0 whatever the
+    # rule's error.
+    return low + 0.5 * NEAR * step + above - EULER, by_mean, jnp.maximum(by_variance, 0)
+
+
+def _ends(mean, variance):
+    """From where to where the largest fⱼ + Gⱼ may be. The lower end is the highest of a few where P is nothing: the
+    largest of many classes is never near the lower end of one."""
+    std = jnp.sqrt(jnp.maximum(variance, 1e-12))
+    low = jnp.max(mean - REACH * std, axis=0) - 3.6
+    high = jnp.max(mean + jnp.minimum(REACH * std, 3 * std + 0.5 * variance), axis=0) + 16.0
+    std = jnp.sqrt(std**2 + np.pi**2 / 6)  # of f + G, above whose lower tail that of a Gaussian is
+    for reach in (4.0, 3.0, 2.0, 1.0, 0.0):
+        t = jnp.max(mean - reach * std, axis=0)
+        P = jnp.prod(0.5 + 0.5 * lax.erf((t - mean) / std * np.sqrt(0.5)), axis=0)
+        low = jnp.where(P < 1e-9, jnp.maximum(low, t + EULER), low)
+    return low, high
 
 
 def _rates(mean, variance, high, order):
@@ -207,14 +231,14 @@ def _rates(mean, variance, high, order):
 
 
 def _below(rates, exponent):
-    """E e^{−x}, E x e^{−x} and E x² e^{−x}, x = e^{f − t}: F, −∂F/∂μ, and ½ of the third less the second is ∂F/∂v."""
+    """E e^{−x} and E x e^{−x}, x = e^{f − t}: F and F′."""
     growth = jnp.exp(exponent)
-    sums = [0.0, 0.0, 0.0]
+    F = slope = 0.0
     for weight, rate in rates:
         x = jnp.minimum(rate * growth, 1000.0)  # e^{−x} has long been 0 there
         e = weight * jnp.exp(-x)
-        sums = [sums[0] + e, sums[1] + x * e, sums[2] + x * (x * e)]
-    return sums
+        F, slope = F + e, slope + x * e
+    return F, slope
 
 
 def _range(mean, variance, beyond):

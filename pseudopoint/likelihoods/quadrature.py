@@ -1,5 +1,6 @@
 """Expectations under one Gaussian variable, by fixed nodes: no sampling, and the same answer every time."""
 
+import math
 from collections.abc import Callable
 
 import jax.numpy as jnp
@@ -8,7 +9,7 @@ from jax import lax
 from jax.scipy.special import logsumexp
 from jaxtyping import Array, Float
 
-__all__ = ["ORDER", "expect", "expect_bounded", "hermite", "log_expect", "rule"]
+__all__ = ["ORDER", "expect", "expect_bounded", "hermite", "log_expect", "plus_gumbel", "rule"]
 
 ORDER = 20  # Gauss–Hermite nodes in training
 
@@ -116,3 +117,53 @@ def expect_bounded(g: Callable[[np.ndarray], np.ndarray], mean, variance, centre
     mean, variance, centre, width = _alike(np, *arrays)
     nodes, log_weight = _panels(np, mean, variance, [(centre, width)], _NEARBY, _AROUND)
     return np.sum(np.exp(log_weight) * g(nodes), axis=0)
+
+
+# A standard Gumbel variable as Gaussian ones: e^{−e^{−y}} = Φ((y − m₀)/s₀) + Σ a_k N(y; m_k, s_k²) to 5e-8, an error
+# that oscillates: averaged over one more Gumbel variable it is 2e-9, as are those of its two derivatives. Found by
+# least squares of all these errors (variable projection). Columns m, s and a.
+_NORMAL = (0.4627383, 1.0484205)
+_GUMBEL = np.array(
+    [
+        [-1.8595034, 0.3825136, 0.0002821252],
+        [-1.2713192, 0.6269488, 0.0262215262],
+        [-1.2644471, 0.4829238, -0.0044503576],
+        [-0.9476264, 0.6885136, -0.1029460821],
+        [-0.7684998, 0.8728830, -0.0314661333],
+        [-0.5675175, 0.5629156, 0.0095833566],
+        [0.1485895, 0.9601439, 0.2433949360],
+        [1.6884046, 1.2216275, -0.3188424351],
+        [2.0822530, 1.1139243, 0.1080545817],
+        [2.8842239, 1.4508172, -0.0336907750],
+        [4.0731596, 1.6930149, -0.0087041071],
+        [5.4142174, 2.0218354, -0.0017276563],
+        [8.4611751, 2.6991119, -0.0057287224],
+        [8.5087572, 2.6900322, 0.0055423779],
+    ]
+)
+
+
+def plus_gumbel(variance: Rows) -> Callable[[Rows], tuple[Rows, Rows, Rows]]:
+    """t ↦ F(t), F′(t) and F″(t) of F(t) = P(f + G ≤ t) = E exp(−e^{f − t}), f ~ N(0, variance), G standard Gumbel.
+
+    G is a sum of Gaussians (above), which f makes wider. So F has a closed form: to 5e-8 for every variance, and to
+    2e-9 where it is integrated with another class's. With a mean μ of f, ∂F/∂μ = −F′(t − μ) and ∂F/∂v = ½F″(t − μ)
+    hold of what is computed, whatever its error.
+    """
+    column = lambda a: jnp.asarray(a.reshape((-1,) + (1,) * variance.ndim), variance.dtype)
+    m, s, a = map(column, _GUMBEL.T)
+    v, (m0, s0) = jnp.maximum(variance, 0), _NORMAL
+    root, q = lax.rsqrt(v + s0**2), 1 / (v + s**2)
+    height = a * jnp.sqrt(q / (2 * math.pi))
+    # One reduction for three sums: XLA would store Q bumps for each of several.
+    add = lambda sums, terms: tuple(x + y for x, y in zip(sums, terms, strict=True))
+    zeros = (jnp.zeros((), variance.dtype),) * 3
+
+    def F(t):
+        z, d = (t - m0) * root, t - m
+        slope, g = root * jnp.exp(-0.5 * z**2) / math.sqrt(2 * math.pi), d * q
+        bump = height * jnp.exp(-0.5 * d * g)
+        sums = lax.reduce((bump, -g * bump, (g * g - q) * bump), zeros, add, (0,))
+        return add(sums, (0.5 + 0.5 * lax.erf(z / math.sqrt(2)), slope, -z * root * slope))
+
+    return F
