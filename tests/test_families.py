@@ -45,10 +45,28 @@ def test_every_family_fits_two_classes(name):
 
 
 @pytest.mark.parametrize("name", ["diagonal", "orthogonal", "solve"])
-def test_and_three(name):
+def test_and_three(name, tmp_path):
     labels = np.digitize(signal, [-0.5, 0.5])
     model = GPClassifier(posterior=name, max_iter=200, **QUICK).fit(X, labels)
     assert model.score(X, labels) > 0.85 and model.predict_proba(X[:3]).shape == (3, 3)
+    model.save(tmp_path / "m")
+    again = GPClassifier.load(tmp_path / "m")
+    np.testing.assert_array_equal(again.predict_proba(X), model.predict_proba(X))
+
+
+def test_the_points_of_the_mean_have_natural_steps_for_several_latent_functions_too():
+    # Z alone is too little: −144.5 nats without O. Adam would have moved a by no more than 20 steps of 3e-6.
+    labels = np.digitize(signal, [-0.5, 0.5])
+    few = QUICK | {"num_inducing": 3, "max_iter": 20, "learning_rate": 1e-6}
+    model = GPClassifier(posterior="orthogonal", **few).fit(X, labels)
+    assert np.abs(model.predictor_.own.alpha[:, 3:]).max() > 0.1
+    assert model.bound_ > -140 and model.n_undone_ == 0
+
+
+def test_a_noise_that_varies_is_a_second_latent_function():
+    model = GPRegressor(posterior="orthogonal", likelihood="heteroscedastic", max_iter=300, **QUICK).fit(X, y)
+    mean, std = model.predict(X, return_std=True)
+    assert model.score(X, y) > 0.95 and 0.8 < np.mean(np.abs(y - mean) < 1.96 * std) <= 1.0
 
 
 def test_counts_and_an_optimiser_by_name():

@@ -190,7 +190,7 @@ def test_the_profile_of_a_gaussian_likelihood_is_the_collapsed_bound_and_so_is_i
     assert np.isfinite(mean).all() and np.linalg.eigvalsh(cov).min() > 0
 
 
-@pytest.mark.parametrize("name", ["bernoulli_logit", "student_t", "softmax_3"])
+@pytest.mark.parametrize("name", ["bernoulli_logit", "student_t", "softmax_3", "robustmax_3"])
 def test_the_profile_s_gradient_is_that_of_finite_differences(name):
     model, data = setting(LIKELIHOODS[name]().likelihood)
     every, q = free(model, lambda m: m.posterior.q, lambda m: m.posterior.Z), model.posterior.q

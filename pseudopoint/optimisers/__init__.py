@@ -14,7 +14,8 @@ from .decoupled import (
 from .diagonal import ShiftAffine, ShiftFixedPoint, ShiftNaturalGradient
 from .gradient import Optax
 from .incremental import SAG, Sites
-from .natural import NaturalGradient, converge
+from .inner import converge
+from .natural import NaturalGradient
 from .schedules import averaging, constant, log_linear
 from .solve import SolveNaturalGradient
 

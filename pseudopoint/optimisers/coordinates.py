@@ -13,7 +13,7 @@ from ..data import Dataset
 from ..gaussians import MeanCovariance, Natural, step_along, to_expectation_slope
 from ..params import free
 from ..posteriors import Model
-from .base import AbstractStepper, Guard, Info, Rows, all_finite, energy_slopes, gaussian_entropy, with_q
+from .base import AbstractStepper, Guard, Info, Rows, all_finite, climbed, energy_slopes, gaussian_entropy, with_q
 from .schedules import Schedule
 
 __all__ = ["ForwardNaturalGradient", "ForwardState"]
@@ -72,10 +72,8 @@ class ForwardNaturalGradient(AbstractStepper):
         hyper, guard, at = self._hyper(model), state.guard, state.reading
 
         value, (dv, dm, dS), _ = energy_slopes(hyper, at.mean, at.cov, batch, num_data, self.tight)
-        moved, rest, norm = model, state.rest, jnp.linalg.norm(dm)
-        if self.rest is not None:
-            updates, rest = self.rest.update(-dv, state.rest, hyper.vector)
-            moved, norm = hyper.rebuild(hyper.vector + guard.scale * jnp.asarray(updates)), jnp.linalg.norm(dv)
+        moved, _, rest, given = climbed(self.rest, hyper, dv, state.rest, guard)
+        norm = jnp.linalg.norm(dm) if self.rest is None else given
         gamma = guard.scale * self.gamma(guard.steps)
 
         def stepped(q, at, dm, dS):
@@ -86,8 +84,8 @@ class ForwardNaturalGradient(AbstractStepper):
         new, old = (with_q(moved, q), _read(q), rest), (model, at, state.rest)
         trace = lambda S: -2 * jnp.sum(dS * S, axis=(-2, -1))  # tr(P*S)
         near = (trace(new[1].cov) <= 2 * jnp.abs(trace(at.cov)) + 2 * dm.shape[-1]).all()
-        good = jnp.isfinite(value) & near & all_finite(new)
-        (model, reading, rest), guard = guard.keep(good, new, old)
+        good = near & all_finite((value, new)) & guard.calm(given)
+        (model, reading, rest), guard = guard.keep(good, new, old, given)
         info = Info(value + gaussian_entropy(at.half_logdet, at.mean.size), norm, jnp.asarray(gamma), ~good)
         return model, ForwardState(reading, rest, guard), info
 

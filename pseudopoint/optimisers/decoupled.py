@@ -18,10 +18,21 @@ from jaxtyping import Array, Float
 from ..bounds import expected_log_likelihood
 from ..data import Dataset
 from ..gaussians import MeanCovariance, MeanPrecision
-from ..linalg import Factor, Scalar, factorise, gram, invert, quad_diag
+from ..linalg import Factor, factorise, gram, invert
 from ..params import free
 from ..posteriors import Model, Orthogonal, OrthogonalBasis
-from .base import AbstractStepper, Guard, Info, Rows, all_finite, gaussian_entropy, majorises, next_precision
+from .base import (
+    AbstractStepper,
+    Guard,
+    Info,
+    Rows,
+    all_finite,
+    climbed,
+    each,
+    gaussian_entropy,
+    majorises,
+    next_precision,
+)
 from .schedules import Schedule, constant
 
 __all__ = [
@@ -140,9 +151,9 @@ class JointMean(AbstractMeanStep):
 class OrthogonalState(NamedTuple):
     """S = P⁻¹ and ½ log |S| of the model's q, Σ κᵢφᵢφᵢᵀ averaged, the state of the optimiser of the rest, the guard."""
 
-    cov: Float[Array, "M M"]
-    half_logdet: Scalar
-    curvature: Float[Array, "K K"]
+    cov: Float[Array, "*C M M"]
+    half_logdet: Float[Array, "*C"]
+    curvature: Float[Array, "*C K K"]
     rest: Any
     guard: Guard
 
@@ -156,6 +167,9 @@ class OrthogonalNaturalGradient(AbstractStepper):
     is `JointMean()`, `ExactMean(τ)` for (16a) or `ApproximateMean(τ)` for (17). Adam on a, as the paper's own code has
     it, is `NaturalGradient` with Adam for the rest.
 
+    Several latent functions each take the step of their own curvature, from what Z and O span for all of them; as they
+    move at once, their likelihoods ask for the majoriser's (`majorised`).
+
     Steps that are not finite are undone.
     """
 
@@ -167,77 +181,80 @@ class OrthogonalNaturalGradient(AbstractStepper):
 
     def init(self, model: Model, num_data: int) -> OrthogonalState:
         """Raises TypeError where the posterior is not `Orthogonal`, or its q not in `MeanPrecision` coordinates."""
-        posterior = model.posterior
+        posterior = each(model.posterior)
         if not isinstance(posterior, Orthogonal) or not isinstance(posterior.q, MeanPrecision):
             raise TypeError(
-                f"{type(self).__name__} needs the posterior Orthogonal with q in MeanPrecision coordinates: "
-                "use NaturalGradient or Optax for others"
+                f"{type(self).__name__} needs the posterior Orthogonal, or Latents of it, with q in MeanPrecision "
+                "coordinates: use NaturalGradient or Optax for others"
             )
         P = jnp.asarray(posterior.q.precision)
         cov, half_logdet = invert(P)
         rest = () if self.rest is None else self.rest.init(self._hyper(model).vector)
-        size, M = self.mean.size(len(P), posterior.O.shape[0]), len(P)
+        M = P.shape[-1]
+        K = self.mean.size(M, posterior.O.shape[0])
         # I + curvature is P on m, the prior on what else there is.
-        curvature = jnp.zeros((size, size), P.dtype).at[:M, :M].set(P - jnp.eye(M, dtype=P.dtype))
+        curvature = jnp.zeros((*P.shape[:-2], K, K), P.dtype).at[..., :M, :M].set(P - jnp.eye(M, dtype=P.dtype))
         return OrthogonalState(cov, half_logdet, curvature, rest, Guard.start(cov.dtype))
 
     def _hyper(self, model):
-        return free(model, lambda m: m.posterior.q, lambda m: m.posterior.a, *self.frozen)
+        return free(model, lambda m: each(m.posterior).q, lambda m: each(m.posterior).a, *self.frozen)
 
     def step(
         self, model: Model, state: OrthogonalState, batch: Dataset, num_data: int, rows: Rows | None = None
     ) -> tuple[Model, OrthogonalState, Info]:
         """One pass: energy, its derivatives in (θ, m, S, a), all updates."""
-        q, a, guard, hyper = model.posterior.q, model.posterior.a, state.guard, self._hyper(model)
+        posterior, guard, hyper = each(model.posterior), state.guard, self._hyper(model)
+        q, a = posterior.q, posterior.a
 
         def objective(vector, mean, cov, a):
             there = _with(hyper.rebuild(vector), MeanCovariance(mean, cov), a)
             expected, projection = expected_log_likelihood(there, batch, num_data, self.tight)
-            return expected + projection.log_prior, projection.Kuu
+            return expected + projection.log_prior, projection
 
         at = (hyper.vector, q.mean, state.cov, a)
-        (value, Kuu), (dv, dm, dS, da) = jax.value_and_grad(objective, (0, 1, 2, 3), has_aux=True)(*at)
-        moved, rest, norm = model, state.rest, jnp.sqrt(dm @ dm + da @ da)
-        if self.rest is not None:
-            updates, rest = self.rest.update(-dv, state.rest, hyper.vector)
-            moved, norm = hyper.rebuild(hyper.vector + guard.scale * jnp.asarray(updates)), jnp.linalg.norm(dv)
+        (value, projection), (dv, dm, dS, da) = jax.value_and_grad(objective, (0, 1, 2, 3), has_aux=True)(*at)
+        moved, _, rest, given = climbed(self.rest, hyper, dv, state.rest, guard)
+        norm = jnp.sqrt(jnp.sum(dm**2) + jnp.sum(da**2)) if self.rest is None else given
         gamma = guard.scale * self.gamma(guard.steps)
-        precision = next_precision(model.likelihood, q.precision, state.cov, -(dS + dS.T), gamma)
+        precision = next_precision(model.likelihood, q.precision, state.cov, -(dS + dS.mT), gamma)
         cov, half_logdet = invert(precision)
 
-        basis = OrthogonalBasis.of(model.posterior, model.kernel, Kuu)
-        slopes = Slopes(*_curvature(model, basis, state.cov, batch, num_data, self.tight), dm, da)
-        phi = self.mean.features(basis, slopes)
-        curvature = (1 - gamma) * state.curvature + gamma * gram(phi, slopes.curvature)
-        factor = factorise(jnp.eye(len(curvature), dtype=cov.dtype) + curvature)
-        by_mean, by_a = self.mean.move(basis, slopes, factor, gamma, guard)
+        def own(projection, kappa, dm, da, curvature):
+            basis = OrthogonalBasis.of(posterior, projection.kernel, projection.Kuu)
+            A, c, _ = basis(batch.X)
+            slopes = Slopes(A, c, kappa, dm, da)
+            curvature = (1 - gamma) * curvature + gamma * gram(self.mean.features(basis, slopes), kappa)
+            factor = factorise(jnp.eye(len(curvature), dtype=curvature.dtype) + curvature)
+            return curvature, *self.mean.move(basis, slopes, factor, gamma, guard)
+
+        kappa = _curvature(model.likelihood, projection, batch, num_data, self.tight)
+        curvature, by_mean, by_a = projection.map(own, also=(kappa, dm, da, state.curvature))
 
         moved = _with(moved, MeanPrecision(q.mean + by_mean, precision), a + by_a)
         new = (moved, cov, half_logdet, curvature, rest)
         old = (model, state.cov, state.half_logdet, state.curvature, state.rest)
-        good = jnp.isfinite(value) & jnp.isfinite(half_logdet) & all_finite((moved, curvature, rest))
-        (model, cov, half_logdet, curvature, rest), guard = guard.keep(good, new, old)
+        good = all_finite((value, half_logdet, moved, curvature, rest)) & guard.calm(given)
+        (model, cov, half_logdet, curvature, rest), guard = guard.keep(good, new, old, given)
         info = Info(value + gaussian_entropy(state.half_logdet, q.mean.size), norm, jnp.asarray(gamma), ~good)
         return model, OrthogonalState(cov, half_logdet, curvature, rest, guard), info
 
 
-def _curvature(model, basis, cov, batch, num_data, tight):
-    """A, c and κᵢ = (N/B) wᵢβᵢ, or ωᵢ in place of βᵢ where steps of βᵢ would overshoot."""
-    likelihood, q, a = model.likelihood.at(batch.noise), model.posterior.q, model.posterior.a
-    A, c, d = basis(batch.X)
-    mean, explained = A.T @ q.mean + c.T @ a, quad_diag(cov, A)
+def _curvature(likelihood, projection, batch, num_data, tight) -> Float[Array, "*C B"]:
+    """κᵢ = (N/B) wᵢβᵢ, or ωᵢ in place of βᵢ where steps of βᵢ would overshoot."""
+    likelihood = likelihood.at(batch.noise)
+    mean, explained, d = projection.marginals(batch.X)
     if majorises(likelihood):
         kappa = likelihood.majoriser(mean, explained + d, batch.y)
     else:
         v = likelihood.shrinkage(d, batch.weight) if tight else jnp.ones_like(d)
         # β = −2 ∂E/∂variance
         kappa = -2 * jax.grad(lambda s: jnp.sum(likelihood.expectation(mean, s, batch.y)))(explained + v * d)
-    return A, c, (num_data / len(batch)) * batch.weight * kappa
+    return (num_data / len(batch)) * batch.weight * kappa
 
 
 def _with(model, q, a):
     """The model with another q and a."""
-    return eqx.tree_at(lambda m: (m.posterior.q, m.posterior.a), model, (q, a))
+    return eqx.tree_at(lambda m: [each(m.posterior).q, each(m.posterior).a], model, [q, a])
 
 
 class SampledColumns(AbstractStepper):

@@ -26,7 +26,7 @@ from ..data import Dataset
 from ..linalg import default_jitter, factorise, gram
 from ..params import free
 from ..posteriors import Model
-from .base import AbstractStepper, Guard, Info, Rows, all_finite, with_q
+from .base import AbstractStepper, Guard, Info, Rows, all_finite, climbed, with_q
 from .schedules import Schedule
 
 __all__ = ["ShiftAffine", "ShiftFixedPoint", "ShiftNaturalGradient", "ShiftState", "shift_direction"]
@@ -71,7 +71,8 @@ class AbstractShiftStepper(AbstractStepper):
 
     What else moves with hyperparameters is q's to say. `PseudoObservations` hold θ = S⁻¹m, and q follows the prior. The
     other coordinates hold μ: where K is ill-conditioned k(x, Z)μ is a small sum of large terms, which a step of the
-    kernel or of Z throws far off; one such gradient (1e150 was seen) fills Adam's second moment, and stops it for good
+    kernel or of Z throws far off. Gradients then grow up to 500-fold a step, until their squares overflow, and fill
+    Adam's second moment, which stops it for good: no guard can tell such a step from a good one, but coordinates can
     (experiments/naval_diagonal.py at one rate: −4,081 so, 20,065 with θ held; 31,550 where the rate falls).
     """
 
@@ -104,28 +105,25 @@ class AbstractShiftStepper(AbstractStepper):
             return expected - projection.divergence, projection
 
         (value, projection), (dv, dq) = jax.value_and_grad(bound, (0, 1), has_aux=True)(hyper.vector, q)
-        several = jnp.ndim(q.g) > 1
         parts = lambda p: (p.mu, p.K, p.covariance(), p.g, p.jitter, p.kernel(p.Z, batch.X))
-        mu, K, S, shift, epsilon, Kux = projection.map(parts) if several else parts(projection)
+        mu, K, S, shift, epsilon, Kux = projection.map(parts)
         epsilon, g = epsilon[..., None], jnp.asarray(q.g)
         to = lambda mu, g: q.moved(mu, g, K, g / (1 + epsilon * g))
         dmu, dg = jax.vjp(to, mu, g)[1](dq)
-        moved, rest, norm = model, state.rest, jnp.linalg.norm(dmu)
-        if self.rest is not None:
-            updates, rest = self.rest.update(-dv, state.rest, hyper.vector)
-            moved, norm = hyper.rebuild(hyper.vector + guard.scale * jnp.asarray(updates)), jnp.linalg.norm(dv)
+        moved, _, rest, given = climbed(self.rest, hyper, dv, state.rest, guard)
+        norm = jnp.linalg.norm(dmu) if self.rest is None else given
         gamma = guard.scale * self.gamma(guard.steps)
         slope = 1 / (1 + epsilon * g) ** 2
         beta, omega = _curvatures(model, projection, batch, num_data)
         at = Local(K, S, shift, slope, Kux, beta, omega, mu, g, dmu, dg, state.curvature)
         jitter = default_jitter(mu.dtype) if model.posterior.jitter is None else model.posterior.jitter
         rule = lambda at: self.rule(at, gamma, jitter)
-        mu, g, curvature = (jax.vmap(rule) if several else rule)(at)
+        mu, g, curvature = (jax.vmap(rule) if g.ndim > 1 else rule)(at)
         g = jnp.minimum(g, 1 / epsilon)  # more than half of what the jitter allows changes nothing, and would overflow
 
         new, old = (with_q(moved, to(mu, g)), curvature, rest), (model, state.curvature, state.rest)
-        good = jnp.isfinite(value) & (g > 0).all() & all_finite(new)
-        (model, curvature, rest), guard = guard.keep(good, new, old)
+        good = (g > 0).all() & all_finite((value, new)) & guard.calm(given)
+        (model, curvature, rest), guard = guard.keep(good, new, old, given)
         return model, ShiftState(curvature, rest, guard), Info(value, norm, jnp.asarray(gamma), ~good)
 
 

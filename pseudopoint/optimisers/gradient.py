@@ -5,14 +5,13 @@ from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 import optax
 
 from ..bounds import elbo
 from ..data import Dataset
 from ..params import free
 from ..posteriors import Model
-from .base import AbstractStepper, Guard, Info, Rows, all_finite
+from .base import AbstractStepper, Guard, Info, Rows, all_finite, climbed
 
 __all__ = ["Optax", "OptaxState"]
 
@@ -43,11 +42,9 @@ class Optax(AbstractStepper):
         every = free(model, *self.frozen)
         objective = lambda vector: elbo(every.rebuild(vector), batch, num_data, self.tight)[0]
         value, gradient = jax.value_and_grad(objective)(every.vector)
-        updates, rest = self.optimiser.update(-gradient, state.rest, every.vector)
-        vector = every.vector + state.guard.scale * jnp.asarray(updates)
+        moved, vector, rest, norm = climbed(self.optimiser, every, gradient, state.rest, state.guard)
         # The optimiser's state is finite where the gradient's square is, the model where the vector is.
-        norm = jnp.linalg.norm(gradient)
-        good = all_finite((value, norm, vector))
-        (model, rest), guard = state.guard.keep(good, (every.rebuild(vector), rest), (model, state.rest))
+        good = all_finite((value, norm, vector)) & state.guard.calm(norm)
+        (model, rest), guard = state.guard.keep(good, (moved, rest), (model, state.rest), norm)
         info = Info(value, norm, state.guard.scale, ~good)
         return model, OptaxState(rest, guard), info

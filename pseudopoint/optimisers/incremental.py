@@ -22,7 +22,7 @@ from ..gaussians import MeanChol, MeanPrecision
 from ..linalg import Scalar, invert, quad_diag
 from ..params import Free, free
 from ..posteriors import Latents, Model, Whitened, features, prior_factor
-from .base import AbstractStepper, Guard, Info, Rows, all_finite, with_q
+from .base import AbstractStepper, Guard, Info, Rows, all_finite, climbed, with_q
 from .schedules import Schedule, constant
 
 __all__ = ["SAG", "SAGState", "Sites", "SitesState"]
@@ -209,12 +209,13 @@ class SAG(AbstractStepper):
         slope = _slope(mean, chol, h, H, num_data / n.astype(mean.dtype))
         updates, optimiser = self.optimiser.update(jax.tree.map(jnp.negative, slope), state.optimiser, (mean, chol))
         by_mean, by_chol = (guard.scale * jnp.asarray(update) for update in jax.tree.leaves(updates))
-        moved, rest, good = self._rest(model, state, hyper, said)
+        moved, rest, norm, good = self._rest(model, state, hyper, said)
+        norm = jnp.hypot(norm, _norm(slope))
         moved = with_q(moved, MeanChol(mean + by_mean, chol + by_chol))
         new_state = (moved, n, h, H, optimiser, rest)
-        good = good & jnp.isfinite(said.bound) & all_finite((new_state, new))
+        good = good & all_finite((said.bound, new_state, new)) & guard.calm(norm)
         old_state = (model, state.n, state.h, state.H, state.optimiser, state.rest)
-        (model, n, h, H, optimiser, rest), guard = guard.keep(good, new_state, old_state)
+        (model, n, h, H, optimiser, rest), guard = guard.keep(good, new_state, old_state, norm)
         put = lambda table, values: _put(table, rows, first & good, values)
         kept = state.features if self.rest is None else put(state.features, said.A.T)
         table, seen = put(state.table, new), put(state.seen, True)
@@ -222,11 +223,12 @@ class SAG(AbstractStepper):
         return model, after, Info(said.bound, _norm(slope), state.guard.scale, ~good)
 
     def _rest(self, model, state, hyper, said):
-        """The model after a step of its other numbers, the state of their optimiser, and whether the sums hold."""
+        """The model after a step of its other numbers, the state of their optimiser, the norm of their slope, and
+        whether the sums hold."""
         if self.rest is None or hyper is None:
-            return model, (), (_others(model) == state.held).all()
-        updates, rest = self.rest.update(-said.hyper, state.rest, hyper.vector)
-        return hyper.rebuild(hyper.vector + state.guard.scale * jnp.asarray(updates)), rest, jnp.asarray(True)
+            return model, (), 0.0, (_others(model) == state.held).all()
+        moved, _, rest, norm = climbed(self.rest, hyper, said.hyper, state.rest, state.guard)
+        return moved, rest, norm, jnp.asarray(True)
 
     def _exchange(self, state, rows, first, A, new):
         """h and H with what these rows say in place of what they said."""

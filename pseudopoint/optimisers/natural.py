@@ -1,4 +1,4 @@
-"""Natural gradients in one pass over a batch, guarded; and the best q for all rows by full steps."""
+"""Natural gradients in one pass over a batch, guarded."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -7,12 +7,11 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import optax
-from jax import lax
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Float
 
 from ..data import Dataset
 from ..gaussians import MeanPrecision
-from ..linalg import Scalar, invert, solve_positive
+from ..linalg import invert, solve_positive
 from ..params import free
 from ..posteriors import Latents, Model, Whitened, prior_factor
 from .base import (
@@ -21,15 +20,16 @@ from .base import (
     Info,
     Rows,
     all_finite,
+    climbed,
     energy_slopes,
     gaussian_entropy,
     majorises,
     next_precision,
     with_q,
 )
-from .schedules import Schedule, constant
+from .schedules import Schedule
 
-__all__ = ["NaturalGradient", "NaturalState", "converge"]
+__all__ = ["NaturalGradient", "NaturalState"]
 
 
 class NaturalState(NamedTuple):
@@ -94,13 +94,10 @@ class NaturalGradient(AbstractStepper):
         q, hyper, guard = model.posterior.q, self._hyper(model), state.guard
 
         value, (dv, dm, dS), curvature = energy_slopes(hyper, q.mean, state.cov, batch, num_data, self.tight)
-        moved, vector, rest, norm = model, hyper.vector, state.rest, jnp.linalg.norm(dm)
-        if self.rest is not None:
-            if self.dual:
-                dv = dv + _dual_slope(hyper, model, q, state.cov, dm, dS)
-            updates, rest = self.rest.update(-dv, state.rest, hyper.vector)
-            vector = vector + guard.scale * jnp.asarray(updates)
-            moved, norm = hyper.rebuild(vector), jnp.linalg.norm(dv)
+        if self.dual:
+            dv = dv + _dual_slope(hyper, model, q, state.cov, dm, dS)
+        moved, vector, rest, given = climbed(self.rest, hyper, dv, state.rest, guard)
+        norm = jnp.linalg.norm(dm) if self.rest is None else given
         gamma = guard.scale * self.gamma(guard.steps)
         precision = next_precision(model.likelihood, q.precision, state.cov, -(dS + dS.mT), gamma)
         cov, half_logdet = invert(precision)
@@ -119,48 +116,10 @@ class NaturalGradient(AbstractStepper):
         new = (moved, cov, half_logdet, majorised, rest)
         old = (model, state.cov, state.half_logdet, state.majorised, state.rest)
         # P is finite where its determinant is, and all that came of the vector and its gradient where these are.
-        good = all_finite((value, half_logdet, mean, majorised, vector, norm))
-        (model, cov, half_logdet, majorised, rest), guard = guard.keep(good, new, old)
+        good = all_finite((value, half_logdet, mean, majorised, vector, norm)) & guard.calm(given)
+        (model, cov, half_logdet, majorised, rest), guard = guard.keep(good, new, old, given)
         info = Info(value + gaussian_entropy(state.half_logdet, q.mean.size), norm, jnp.asarray(gamma), ~good)
         return model, NaturalState(cov, half_logdet, majorised, rest, guard), info
-
-
-class _Inner(NamedTuple):
-    """Where `converge` is (its bound is not known yet), the best point so far, and whether this is a step from there
-    once more."""
-
-    here: tuple[Model, NaturalState]
-    best: tuple[Model, NaturalState]
-    bound: Scalar
-    gain: Scalar
-    again: Bool[Array, ""]
-    steps: Int[Array, ""]
-
-
-def converge(model: Model, data: Dataset, *, tight: bool = True, tolerance: float = 1e-8, steps: int = 100) -> Model:
-    """The model with its q at the optimum, by full-batch natural steps of size 1, halved where the bound falls.
-
-    It ends when a step gains less than `tolerance` nats a row. q is in `MeanPrecision` coordinates; its start is used.
-    """
-    stepper = NaturalGradient(constant(1.0), tight=tight)
-    enough = max(tolerance, 10 * float(jnp.finfo(data.X.dtype).eps)) * len(data)
-    choose = lambda condition, a, b: jax.tree.map(lambda x, y: jnp.where(condition, x, y), a, b)
-
-    def body(at: _Inner) -> _Inner:
-        *there, info = stepper.step(*at.here, data, len(data))
-        rose = info.bound >= at.bound - 0.1 * enough
-        model, state = choose(rose, at.here, at.best)
-        shorter = state._replace(guard=state.guard._replace(scale=0.5 * state.guard.scale))
-        here = choose(rose, tuple(there), (model, shorter))
-        bound = jnp.where(rose, jnp.maximum(info.bound, at.bound), at.bound)
-        # Nothing is known yet of a step just shortened, nor of the first.
-        gain = jnp.where(rose & ~at.again, info.bound - at.bound, jnp.inf)
-        return _Inner(here, (model, choose(rose, state, shorter)), bound, gain, ~rose, at.steps + 1)
-
-    first = (model, stepper.init(model, len(data)))
-    infinite = jnp.asarray(jnp.inf, data.X.dtype)
-    start = _Inner(first, first, -infinite, infinite, jnp.zeros((), bool), jnp.zeros((), int))
-    return lax.while_loop(lambda at: (at.gain > enough) & (at.steps < steps), body, start).best[0]
 
 
 def _whitened(posterior):

@@ -14,7 +14,7 @@ from ..gaussians import AbstractGaussian, MeanCovariance, MeanPrecision
 from ..kernels import AbstractKernel
 from ..linalg import invert
 from ..params import Number, free
-from ..posteriors import AbstractPosterior, Latents, Model, SolveGP, SolveProjection
+from ..posteriors import AbstractPosterior, Model, SolveGP, SolveProjection
 from ..posteriors.base import Points
 from .base import (
     AbstractStepper,
@@ -23,6 +23,8 @@ from .base import (
     Rows,
     all_finite,
     both_slopes,
+    climbed,
+    each,
     gaussian_entropy,
     majorises,
     next_precision,
@@ -86,7 +88,7 @@ class SolveNaturalGradient(AbstractStepper):
         return SolveState(cov, cov_w, (one, two), X, majorised, rest, Guard.start(cov.dtype))
 
     def _hyper(self, model):
-        return free(model, lambda m: [_each(m.posterior).q, _each(m.posterior).r], *self.frozen)
+        return free(model, lambda m: [each(m.posterior).q, each(m.posterior).r], *self.frozen)
 
     def step(
         self, model: Model, state: SolveState, batch: Dataset, num_data: int, rows: Rows | None = None
@@ -99,10 +101,8 @@ class SolveNaturalGradient(AbstractStepper):
             return energies(_probed(hyper.rebuild(vector), means, covs), batch, num_data, self.tight)
 
         value, (dv, dm, dS), (_, _, curvature) = both_slopes(objective, hyper.vector, means, covs)
-        moved, rest, norm = model, state.rest, jnp.sqrt(sum(jnp.sum(g**2) for g in dm))
-        if self.rest is not None:
-            updates, rest = self.rest.update(-dv, state.rest, hyper.vector)
-            moved, norm = hyper.rebuild(hyper.vector + guard.scale * jnp.asarray(updates)), jnp.linalg.norm(dv)
+        moved, _, rest, given = climbed(self.rest, hyper, dv, state.rest, guard)
+        norm = jnp.sqrt(sum(jnp.sum(g**2) for g in dm)) if self.rest is None else given
         gamma = guard.scale * self.gamma(guard.steps)
         J = self._precisions(model, state, gamma, _curvature(dS))
         (cov, one), (cov_w, two) = _invert(J.P), _invert(J.Pw)
@@ -112,10 +112,10 @@ class SolveNaturalGradient(AbstractStepper):
             inverse, _ = _invert(metric.P)
         m, mw = (a + gamma * step for a, step in zip(means, _solve(metric, inverse, *dm), strict=True))
         moved = _with(moved, MeanPrecision(m, J.P), MeanPrecision(mw, J.Pw))
-        good = jnp.isfinite(value) & all_finite((one, two, moved, rest))
+        good = all_finite((value, one, two, moved, rest)) & guard.calm(given)
         bound = value + gaussian_entropy(state.half_logdet[0], m.size) + gaussian_entropy(state.half_logdet[1], mw.size)
         new = SolveState(cov, cov_w, (one, two), J.X, majorised, rest, guard)
-        (model, state), guard = guard.keep(good, (moved, new), (model, state))
+        (model, state), guard = guard.keep(good, (moved, new), (model, state), given)
         return model, state._replace(guard=guard), Info(bound, norm, jnp.asarray(gamma), ~good)
 
     def _precisions(self, model, state, gamma, target):
@@ -142,24 +142,19 @@ class _Probed(AbstractPosterior):
         return eqx.tree_at(lambda p: p.probe, projection, self.probe, is_leaf=lambda x: x is None)
 
 
-# Any: a type checker sees two families here where there is one.
-def _each(posterior: Any) -> Any:
-    return posterior.each if isinstance(posterior, Latents) else posterior
-
-
 def _own(posterior) -> Any:
-    each = _each(posterior)
-    return (each.q, each.r) if isinstance(each, SolveGP) else (None, None)
+    one = each(posterior)
+    return (one.q, one.r) if isinstance(one, SolveGP) else (None, None)
 
 
 def _with(model, q, r):
-    return eqx.tree_at(lambda m: [_each(m.posterior).q, _each(m.posterior).r], model, [q, r])
+    return eqx.tree_at(lambda m: [each(m.posterior).q, each(m.posterior).r], model, [q, r])
 
 
 def _probed(model, means, covs):
-    each, q, r = _each(model.posterior), MeanCovariance(means[0], covs.P), MeanCovariance(means[1], covs.Pw)
-    probed = _Probed(Z=each.Z, O=each.O, q=q, r=r, probe=covs.X, jitter=each.jitter)
-    return eqx.tree_at(lambda m: _each(m.posterior), model, probed)
+    one, q, r = each(model.posterior), MeanCovariance(means[0], covs.P), MeanCovariance(means[1], covs.Pw)
+    probed = _Probed(Z=one.Z, O=one.O, q=q, r=r, probe=covs.X, jitter=one.jitter)
+    return eqx.tree_at(lambda m: each(m.posterior), model, probed)
 
 
 def _curvature(slope):

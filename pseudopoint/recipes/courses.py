@@ -192,8 +192,7 @@ def _fit_family(model, data, settings, progress) -> Fitted:
     B, steps = min(settings.batch_size, len(data)), settings.max_iter or 2000
     rate = settings.learning_rate or (0.02 if isinstance(model.likelihood, Gaussian) else BOLD_RATE)
     held = () if settings.learn_inducing else (_all_points,)
-    C = model.likelihood.latents
-    learning, settling = family_steppers(settings.posterior, len(data), B, steps, rate, held, settings.tight, C)
+    learning, settling = family_steppers(settings.posterior, len(data), B, steps, rate, held, settings.tight)
     state = start(model, learning, data, settings.seed)
     state, history = fit(state, learning, data, steps=steps, batch_size=B, progress=progress)
     result, model = Maximum(state.model, None, np.nan, history, steps, state.undone, True), state.model

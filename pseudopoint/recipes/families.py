@@ -40,7 +40,7 @@ __all__ = ["FAMILIES", "Family", "prior_q", "family_steppers", "several"]
 
 class Family(NamedTuple):
     """What a family is, in words; whether it has more points O; how it starts from points and a kernel; and its stepper
-    for (γ, optimiser of the rest or None, frozen, tight, number of latent functions)."""
+    for (γ, optimiser of the rest or None, frozen, tight)."""
 
     about: str
     more_points: bool
@@ -71,26 +71,23 @@ def _zeros(points):
     return jnp.zeros(len(points), points.dtype)
 
 
-def _natural(gamma, rest, frozen, tight, C):
+def _natural(gamma, rest, frozen, tight):
     return NaturalGradient(gamma, rest, frozen, tight)
 
 
-def _orthogonal(gamma, rest, frozen, tight, C):
-    # Several latent functions have one system for the mean each, which the joint step does not know: Adam moves a.
-    if C > 1:
-        return _natural(gamma, rest, frozen, tight, C)
+def _orthogonal(gamma, rest, frozen, tight):
     return OrthogonalNaturalGradient(gamma, rest=rest, frozen=frozen, tight=tight)
 
 
-def _shift(gamma, rest, frozen, tight, C):
+def _shift(gamma, rest, frozen, tight):
     return ShiftNaturalGradient(gamma, rest, frozen)
 
 
-def _solve(gamma, rest, frozen, tight, C):
+def _solve(gamma, rest, frozen, tight):
     return SolveNaturalGradient(gamma, rest, frozen, tight)
 
 
-def _ordinary(gamma, rest, frozen, tight, C):
+def _ordinary(gamma, rest, frozen, tight):
     return None if rest is None else Optax(rest, frozen, tight)
 
 
@@ -134,10 +131,10 @@ FAMILIES: dict[str, Family] = {
 
 @lru_cache(maxsize=32)
 def family_steppers(
-    name: str, N: int, B: int, steps: int, rate: float, held: tuple, tight: bool, C: int
+    name: str, N: int, B: int, steps: int, rate: float, held: tuple, tight: bool
 ) -> tuple[Any, AbstractStepper | None]:
     """What learns everything, and what settles q alone (None where a family has no natural gradient). Made once for the
     same arguments, for JAX compiles a stepper's functions anew when they are others."""
     make = FAMILIES[name].stepper
     adam = optax.adam(optax.cosine_decay_schedule(rate, steps))
-    return make(averaging(N, B, 5.0, 0.1), adam, held, tight, C), make(averaging(N, B), None, held, tight, C)
+    return make(averaging(N, B, 5.0, 0.1), adam, held, tight), make(averaging(N, B), None, held, tight)
