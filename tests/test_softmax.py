@@ -70,6 +70,18 @@ def test_value_and_slopes_are_those_of_sums_over_latent_functions(C):
                     np.testing.assert_allclose(a[..., i], b, rtol=1e-8, atol=1e-8)
 
 
+@pytest.mark.parametrize("C", [2, 3])
+def test_probabilities_are_those_of_sums_over_latent_functions(C):
+    log_probabilities = jax.jit(Softmax(C).log_probabilities)
+    for low, high in RANGES:
+        for spread in (0.5, 6.0):
+            mean, variance = rows(C, low, high, spread, 6)
+            p = np.exp(np.asarray(log_probabilities(jnp.asarray(mean), jnp.asarray(variance))))
+            truth = np.stack([np.resize(summed(mean[:, i], variance[:, i])[1], C) for i in range(6)], axis=1)
+            truth[-1] = 1 - truth[:-1].sum(axis=0)
+            np.testing.assert_allclose(p, truth, rtol=1e-5, atol=1e-5)
+
+
 def test_two_classes_are_softplus():
     # Beyond the reach of the sums above: E log(1 + e^d) in 10⁵ steps.
     variance = np.array([[1e-12, 100.0, 300.0, 1e4, 1e4], [1e4, 100.0, 1e-12, 1e4, 1.0]])
