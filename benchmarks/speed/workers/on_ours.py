@@ -101,7 +101,7 @@ def predict(p, variant):
     model, new = regressor(p), p["new"]
     out = [None]
     if variant == "predictor":
-        predictor, width = model.predictor_, min(len(new), 8192)
+        predictor, width = model.predictor_, min(len(new), 2048)
         f = jax.jit(lambda X: predictor(X))
         noise = float(model.likelihood_.variance)
 
