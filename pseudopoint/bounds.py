@@ -86,8 +86,7 @@ def collapsed(model: Model, data: Dataset, chunk: int | None = None) -> Collapse
 
     Q = AᵀA with A = L⁻¹K_uf, dᵢ = kᵢᵢ − ‖aᵢ‖². With B = I + AΛAᵀ and b = AΛy,
         log N(y; 0, Q + Σ) = −½ [Σ log 2π/λᵢ + log |B| + yᵀΛy − bᵀB⁻¹b],
-    and q(v) = N(B⁻¹b, B⁻¹) is optimal for both. Rows are summed in chunks: memory is O(chunk · M), beside
-    A for the gradient where it is small (`statistics.KEPT`).
+    and q(v) = N(B⁻¹b, B⁻¹) is optimal for both. Rows are summed in chunks: memory is O(chunk · M), N is free.
     """
     Z = jnp.asarray(model.posterior.Z)
     Kuu = prior_factor(model.kernel, Z, model.posterior.jitter)

@@ -78,18 +78,15 @@ def feature_sums(basis: Callable, chunk: int | None, X, precision, y) -> Sums:
 
 def whitened_sums(kernel, Kuu, Z, chunk: int | None, X, precision, y) -> Sums:
     """`Sums` of the features A = L⁻¹K_uf and residuals dᵢ = kᵢᵢ − ‖aᵢ‖² ≥ 0, as `feature_sums`, with a derivative of
-    fewer products: forward and back five, or three where nobody asks for the slope in d, as with VFE; and A once
-    more where it has more than `KEPT` numbers. The slow sums take five, or six.
+    fewer products: forward and back five, or three where nobody asks for the slope in d, as with VFE; in chunks one
+    more, A again. The slow sums take five, or six.
     """
     return _whitened_sums(_size(len(X), len(Z), chunk), kernel, Kuu.K, Kuu.inverse, Z, X, precision, y)
 
 
-KEPT = 2**25  # numbers: 256 MB
-
-
 def _size(N, K, chunk):
     """Rows of a chunk, all alike: 2²² numbers a matrix unless told, and no more than 2¹³ rows, beyond which XLA takes
-    five times as long for a sum down the columns (on CPUs)."""
+    five times as long for a sum down the columns (on CPUs; more than A again, which chunks cost)."""
     size = chunk or max(1024, 2**22 // max(K, 512))
     return -(-N // -(-N // size))
 
@@ -119,15 +116,15 @@ def _whitened_sums(size, kernel, K, inverse, Z, X, precision, y):
 
 
 def _run(size, kernel, inverse, Z, X, precision, y):
-    """The sums, and A by chunks if it is small enough to be kept for the derivative."""
-    keep = len(X) * len(Z) <= KEPT
+    """The sums, and A [1, M, N] if all rows are one chunk: then it is kept for the derivative."""
+    one = size == len(X)
 
     def add(sums, rows):
         X, precision, y = rows
         A = inverse @ kernel(Z, X)
         d = jnp.maximum(kernel.diag(X) - jnp.sum(A**2, axis=0), 0)
         more = gram(A, precision), A @ (precision * y), jnp.sum(precision * d)
-        return jax.tree.map(jnp.add, sums, more), (d, A if keep else None)
+        return jax.tree.map(jnp.add, sums, more), (d, A if one else None)
 
     (H, b, trace), (d, A) = _scan(add, _nothing(len(Z), Z.dtype), _chunks(size, X, precision, y))
     return Sums(H, b, trace, d.ravel()[: len(X)]), A
