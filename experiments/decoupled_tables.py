@@ -43,6 +43,7 @@ PUBLISHED = (
 )
 CUT = (
     "Seven sets of our own in place of the paper's twelve, one split, 60 seconds of one core in place of its GPU hours."
+    " 'First without O' is ours: half of the time goes to Z and hyperparameters alone, a share found on kin40k."
 )
 TABLES = ("kin40k", "protein", "keggundirected", "tamielectric", "flights_nyc13", "kin8nm", "power")
 COUNTS = ("tables", "methods")
@@ -228,19 +229,27 @@ def figure(rows: list[dict]) -> Figure:
 
 
 def verdict(rows: list[dict]) -> tuple[str, str]:
-    """Is the tight orthogonal family first by average rank; and what it pays for its points."""
-    average, ours = average_ranks(rows, "method", "log_density", down=False), "tight orthogonal"
-    if ours not in average or "coupled 400" not in average:
+    """Is a tight orthogonal method first by average rank of test MAE, as published; and what it pays for its points."""
+    ranks = average_ranks(rows, "method", "mae", down=True), average_ranks(rows, "method", "log_density", down=False)
+    tight = [method for method in ranks[0] if method.startswith("tight orthogonal")]
+    if not tight or "coupled 400" not in ranks[0]:
         return "untested", "It takes the rows of 'tight orthogonal' and 'coupled 400' on a table."
-    by = {(row["table"], row["method"]): row for row in rows}
-    names = [name for name in TABLES if (name, ours) in by and (name, "coupled 400") in by]
-    pairs = [(by[name, ours], by[name, "coupled 400"]) for name in names]
-    won = sum(a["log_density"] > b["log_density"] for a, b in pairs)
+    ours, by = min(tight, key=lambda method: ranks[0][method]), {(row["table"], row["method"]): row for row in rows}
+    pairs = [
+        (by[name, ours], by[name, "coupled 400"])
+        for name in TABLES
+        if {(name, ours), (name, "coupled 400")} <= by.keys()
+    ]
+    won = [sum(sign * (a[name] - b[name]) > 0 for a, b in pairs) for name, sign in (("mae", -1), ("log_density", 1))]
     cost = median(a["milliseconds"][ours] / a["milliseconds"]["coupled 400"] for a, _ in pairs)
-    order = ", ".join(f"{method} {rank:.2f}" for method, rank in sorted(average.items(), key=lambda item: item[1]))
-    text = f"Average ranks by test log density over {len(names)} sets: {order}. Against coupled 400 it wins {won}, "
-    text += (
-        f"with a step of {cost:.1f} times the cost, and dᵢ/σ² of {median(a['residual'] for a, _ in pairs):.2g} against "
+    order = lambda average: ", ".join(
+        f"{name} {rank:.2f}" for name, rank in sorted(average.items(), key=lambda at: at[1])
     )
-    text += f"{median(b['residual'] for _, b in pairs):.2g} (medians)."
-    return ("agrees" if average[ours] == min(average.values()) else "disagrees"), text
+    text = f"Average ranks over {len(pairs)} sets by test MAE: {order(ranks[0])}; by log density: {order(ranks[1])}. "
+    text += (
+        f"Against coupled 400 '{ours}' wins {won[0]} and {won[1]}, with a step of {cost:.1f} times the cost; dᵢ/σ² is "
+    )
+    text += (
+        " and ".join(f"{median(row['residual'] for row in of):.2g}" for of in zip(*pairs, strict=True)) + " (medians)."
+    )
+    return ("agrees" if ranks[0][ours] == min(ranks[0].values()) else "disagrees"), text
