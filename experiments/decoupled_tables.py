@@ -218,9 +218,10 @@ def figure(rows: list[dict]) -> Figure:
     axes = picture.subplots()
     base = {row["table"]: row["log_density"] for row in rows if row["method"] == "coupled 400"}
     names = [name for name in TABLES if name in base]
-    for (method,), of in grouped([row for row in rows if row["table"] in base], "method").items():
+    for i, ((method,), of) in enumerate(grouped([row for row in rows if row["table"] in base], "method").items()):
         above = [row["log_density"] - base[row["table"]] for row in of]
-        axes.plot([names.index(row["table"]) for row in of], above, "o", label=method)
+        axes.plot([names.index(row["table"]) + 0.08 * (i - 3) for row in of], above, "o", label=method)
+    axes.set_yscale("symlog", linthresh=0.01)
     axes.axhline(0, color="grey", linewidth=0.8)
     axes.set_xticks(range(len(names)), names, rotation=20)
     axes.set_ylabel("test log density above coupled 400")
