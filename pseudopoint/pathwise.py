@@ -144,7 +144,7 @@ def _paths(p: Predictor, key, count: int, features: int) -> Paths:
 def _posterior(p: Predictor, prior: tuple[Feature, ...], w: Array, xi: Array, epsilon: Array) -> Paths:
     """Matheron's rule: everything is linear in the standard normal w [S, K], ξ [S, M2] and ε [S, M2]."""
     Zv, W = jnp.asarray(p.Zv), p.W
-    # R = I − WKWᵀ is a difference, but ‖Dk‖² ≤ kᵢᵢ: its rounding error is one of as many ε of kᵢᵢ in the variance.
+    # R = I − WKWᵀ is a difference, but ‖w‖² ≤ kᵢᵢ: its rounding error is one of as many ε of kᵢᵢ in the variance.
     h = xi @ _root(jnp.eye(len(Zv), dtype=Zv.dtype) - W @ p.kernel(Zv, Zv) @ W.T).T
     update = (epsilon * jnp.sqrt(p.s) - w @ _features(prior, Zv).T @ W.T - h) @ W
     return Paths(p.kernel, prior, w, Zv, update, jnp.asarray(p.Zm), jnp.asarray(p.alpha), p.shared)

@@ -26,7 +26,7 @@ from ..recipes import FAMILIES, METHODS, Fitted, Settings, fit_model
 
 __all__ = ["AbstractEstimator", "computing", "joint", "refuse_non_finite"]
 
-BLOCK = 2**20  # numbers of a block of rows: 8 MB stay in a processor's cache (2**22 took twice the time)
+BLOCK = 2**20  # numbers of a block of rows: 8 MB stay in a processor's cache
 NODES = 512  # at most so many quadrature nodes a row
 MERGED_ROWS = 500_000
 _CHOICES = {

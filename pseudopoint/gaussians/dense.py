@@ -154,7 +154,7 @@ class NaturalChol(AbstractGaussian):
     def covariance(self) -> Float[Array, "M M"]:
         """½ L⁻ᵀL⁻¹."""
         inverse = inverse_of_chol(jnp.tril(self.chol))
-        return 0.5 * inverse.T @ inverse
+        return 0.5 * transposed_product(inverse, inverse)
 
     def half_logdet(self) -> Scalar:
         """−Σ log √2|Lᵢᵢ|."""
