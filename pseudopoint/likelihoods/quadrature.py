@@ -121,8 +121,8 @@ def expect_bounded(g: Callable[[np.ndarray], np.ndarray], mean, variance, centre
 
 # A standard Gumbel variable as Gaussian ones: e^{−e^{−y}} = Φ((y − m₀)/s₀) + Σ a_k N(y; m_k, s_k²) to 5e-8, an error
 # that oscillates: averaged over one more Gumbel variable it is 2e-9, as are those of its two derivatives. Found by
-# least squares of all these errors (variable projection, many random starts); test_softmax.py has them against G itself.
-# Mixtures of Gumbel's law with weights above 0: Frühwirth-Schnatter and Frühwirth 2007. Columns m, s, a.
+# least squares of all these errors (variable projection, many random starts); test_softmax.py has them against the law
+# itself. Mixtures of Gumbel's law with weights above 0: Frühwirth-Schnatter and Frühwirth 2007. Columns m, s, a.
 _NORMAL = (0.4627383, 1.0484205)
 _GUMBEL = np.array(
     [
