@@ -64,7 +64,8 @@ class GPRegressor(RegressorMixin, AbstractEstimator):
     noise_variance : float, default 0.1
         Start of σ², as a share of the target's variance; for real targets.
     max_iter : int, optional
-        L-BFGS-B iterations (default 200), or minibatch steps for "svgp" (default 2000).
+        L-BFGS-B iterations (default 200), or minibatch steps for "svgp" (default 2000 for Gaussian noise, else
+        3000).
     batch_size, learning_rate : int, float or None
         For "svgp"; None lets the optimiser choose.
     scale_inputs, scale_target : bool, default True

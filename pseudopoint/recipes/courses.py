@@ -41,7 +41,8 @@ from .starts import start_family, start_general, start_raced, start_sparse
 __all__ = ["fit_model"]
 
 AT_ONCE = 2e7  # numbers of the features of all rows that may be held together
-BOLD_RATE = 0.03  # of Adam, for likelihoods that tell less of the latent function than a Gaussian does
+STEPS, RATE = 2000, 0.02  # of minibatches, and Adam's first rate
+MORE_STEPS, BOLD_RATE = 3000, 0.03  # for likelihoods that tell less of the latent function than a Gaussian does
 
 
 def fit_model(
@@ -189,8 +190,7 @@ def _fit_family(model, data, settings, progress) -> Fitted:
     if settings.optimiser != "auto":
         result = _optimise(settings.optimiser, model, data, settings, progress)
         return _settle(result, result.model, data, notes)
-    B, steps = min(settings.batch_size, len(data)), settings.max_iter or 2000
-    rate = settings.learning_rate or (0.02 if isinstance(model.likelihood, Gaussian) else BOLD_RATE)
+    B, (steps, rate) = min(settings.batch_size, len(data)), _steps_and_rate(settings, model.likelihood)
     held = () if settings.learn_inducing else (_all_points,)
     learning, settling = family_steppers(settings.posterior, len(data), B, steps, rate, held, settings.tight)
     state = start(model, learning, data, settings.seed)
@@ -211,12 +211,16 @@ def _named(settings):
     return "NGD+Adam" if settings.optimiser == "auto" else settings.optimiser
 
 
+def _steps_and_rate(settings, likelihood):
+    steps, rate = (STEPS, RATE) if isinstance(likelihood, Gaussian) else (MORE_STEPS, BOLD_RATE)
+    return settings.max_iter or steps, settings.learning_rate or rate
+
+
 def _optimise(name, model, data, settings, progress) -> Maximum:
-    rate = settings.learning_rate
-    if rate is None and settings.optimiser == "auto" and not isinstance(model.likelihood, Gaussian):
-        rate = BOLD_RATE
+    auto = settings.optimiser == "auto"
+    steps, rate = _steps_and_rate(settings, model.likelihood) if auto else (settings.max_iter, settings.learning_rate)
     options = Options(
-        settings.max_iter,
+        steps,
         settings.batch_size,
         rate,
         learn_inducing=settings.learn_inducing,
