@@ -233,11 +233,6 @@ def expected_log_likelihood(model: Model, batch: Dataset, num_data: int, tight: 
     Tight: q(f | u) may shrink the residual variance dᵢ by vᵢ at a cost of ½(vᵢ − 1 − log vᵢ); at the best vᵢ a Gaussian
     likelihood pays ½ log(1 + λᵢdᵢ) instead of ½ λᵢdᵢ (methods a.2). vᵢ = 1 is the standard bound (Kobe 2.25).
     """
-    return _expected(model, batch, num_data, tight)[:2]
-
-
-def _expected(model, batch, num_data, tight):
-    """`expected_log_likelihood`, and mean and variance of every fᵢ."""
     projection, likelihood = model.posterior.project(model.kernel), model.likelihood.at(batch.noise)
     if tight and likelihood.shrinks:
         mean, explained, d = projection.marginals(batch.X)
@@ -246,7 +241,7 @@ def _expected(model, batch, num_data, tight):
     else:
         (mean, variance), cost = projection.moments(batch.X), 0.0
     fit = jnp.sum(batch.weight * likelihood.expectation(mean, variance, batch.y))
-    return (num_data / len(batch)) * (fit - cost), projection, (mean, variance)
+    return (num_data / len(batch)) * (fit - cost), projection
 
 
 def energy(model: Model, batch: Dataset, num_data: int, tight: bool = True) -> Scalar:
@@ -262,16 +257,24 @@ def energy(model: Model, batch: Dataset, num_data: int, tight: bool = True) -> S
 def energies(model: Model, batch: Dataset, num_data: int, tight: bool = True) -> tuple[Scalar, Scalar]:
     """The `energy`, and from the same pass −½ (N/B) Σ ωᵢ V fᵢ + E_q[log p(u)] with constant ωᵢ: −2 ∂/∂S of that is a
     precision P_ω with which a step of the mean of size 1 goes up, whatever the curvature of log p(y | f) (methods d.3).
-    Where the likelihood needs none (`majorises`) the second is the energy again, with P* for P_ω.
+    Where the likelihood needs none (`majorises`) the second is the energy again, with P* for P_ω. Not for second
+    derivatives.
     """
-    expected, projection, moments = _expected(model, batch, num_data, tight)
     if not majorises(model.likelihood):
-        return expected + projection.log_prior, expected + projection.log_prior
-    # Constants before they are used: nobody asks for the derivatives of ω, which would be traced.
-    likelihood, mean, variance = lax.stop_gradient((model.likelihood, *moments))
-    omega = likelihood.at(batch.noise).majoriser(mean, variance, batch.y)
-    fit = jnp.sum(batch.weight * omega * moments[1])
-    return expected + projection.log_prior, projection.log_prior - 0.5 * (num_data / len(batch)) * fit
+        value = energy(model, batch, num_data, tight)
+        return value, value
+    projection, scale = model.posterior.project(model.kernel), num_data / len(batch)
+    at = model.likelihood.at(batch.noise), *projection.moments(batch.X)
+    # Slopes are computed with the value, at constants, for both: E + (slopes)ᵀ(x − constants) has E's value and its
+    # first derivatives. By themselves they would run the quadrature again, and ω's own derivatives would be traced.
+    constants = likelihood, mean, variance = lax.stop_gradient(at)
+    expected, pull = jax.vjp(lambda p, mean, variance: p.expectation(mean, variance, batch.y), *constants)
+    along = jax.tree.map(lambda slope, x, c: jnp.sum(slope * (x - c)), pull(batch.weight), at, constants)
+    fit = jnp.sum(batch.weight * expected) + sum(jax.tree.leaves(along))
+    _, *slopes = pull(jnp.ones_like(expected))
+    omega = likelihood.majoriser(mean, variance, batch.y, tuple(slopes))
+    below = -0.5 * jnp.sum(batch.weight * omega * at[2])
+    return scale * fit + projection.log_prior, scale * below + projection.log_prior
 
 
 def majorises(likelihood: AbstractLikelihood) -> bool:

@@ -37,8 +37,7 @@ class Rows(NamedTuple):
 @jax.jit
 def all_rows(likelihood: Any, mean: Array, variance: Array, y: Array) -> Rows:
     """All of a likelihood in one compilation; `log_prob` is at f = mean, and `shrinkage` at (d, w) = (variance, y)."""
-    total = lambda m, v: jnp.sum(likelihood.expectation(m, v, y))
-    in_mean, in_variance = jax.grad(total, (0, 1))(mean, variance)
+    in_mean, in_variance = likelihood.slopes(mean, variance, y)
     predicted = likelihood.predict(mean, variance)
     return Rows(
         likelihood.log_prob(mean, y),
@@ -48,7 +47,7 @@ def all_rows(likelihood: Any, mean: Array, variance: Array, y: Array) -> Rows:
         likelihood.log_density(mean, variance, y),
         predicted.mean,
         predicted.variance,
-        likelihood.majoriser(mean, variance, y),
+        likelihood.majoriser(mean, variance, y, (in_mean, in_variance)),
         likelihood.shrinkage(variance, y),
     )
 

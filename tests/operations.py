@@ -13,8 +13,9 @@ __all__ = ["operations"]
 
 
 def operations(function: Callable, *arguments: Any) -> Counter:
-    """Multiply-adds of matrix products ("products"), and how often each size is factorised ("cholesky 64") or solved
-    with a triangle ("solve 64"), by a program without its dead code.
+    """Multiply-adds of matrix products ("products"), how often each size is factorised ("cholesky 64") or solved with a
+    triangle ("solve 64"), and of how many numbers the error function is taken ("erf"), by a program without its dead
+    code.
 
     The body of a loop counts as often as it runs. That of a `while`, whose number nobody knows, counts under names that
     begin with "while"; of a `cond` the dearest branch counts.
@@ -37,6 +38,8 @@ def _count(jaxpr: Jaxpr) -> Counter:
         elif name in ("cholesky", "triangular_solve"):
             *batch, M, _ = shapes[0]
             total[f"{'cholesky' if name == 'cholesky' else 'solve'} {M}"] += prod(batch)
+        elif name == "erf":
+            total[name] += prod(shapes[0])
         elif name == "while":
             for key in ("cond_jaxpr", "body_jaxpr"):
                 total.update({f"while {what}": n for what, n in _count(equation.params[key].jaxpr).items()})

@@ -15,6 +15,7 @@ from pseudopoint.data import dataset
 from pseudopoint.gaussians import MeanChol, MeanPrecision
 from pseudopoint.kernels import RBF
 from pseudopoint.likelihoods import Bernoulli, Gaussian, Softmax, StudentT
+from pseudopoint.likelihoods.multiclass import STEPS
 from pseudopoint.linalg.inverses import SMALL
 from pseudopoint.optimisers import NaturalGradient, Optax, constant
 from pseudopoint.params import cast, free
@@ -84,6 +85,8 @@ def test_several_latent_functions_share_the_priors_factor():
     counted = operations(lambda *at: stepper.step(*at, data, N), start, stepper.init(start, N))
     # K_uu of all; P and P_ω of each.
     assert counted[f"cholesky {M}"] == 1 + 2 * C
+    # The quadrature of E log Σ e^f runs once, for value, slopes and majoriser: where it ends, and its steps.
+    assert counted["erf"] == (5 + STEPS) * B * C
 
 
 @pytest.mark.parametrize(("bound", "big", "small"), [("tight", 5, 3), ("vfe", 3, 5)])

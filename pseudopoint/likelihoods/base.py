@@ -11,10 +11,11 @@ from jaxtyping import Float
 from ..params import Number
 from .quadrature import expect, expect_bounded, log_expect
 
-__all__ = ["AbstractLikelihood", "Latent", "Moments", "Rows"]
+__all__ = ["AbstractLikelihood", "Latent", "Moments", "Rows", "Slopes"]
 
 Rows = Float[Number, "..."]
 Latent = Float[Number, "..."] | Float[Number, "C ..."]
+Slopes = tuple[Latent, Latent]
 
 
 class Moments(NamedTuple):
@@ -95,10 +96,15 @@ class AbstractLikelihood(eqx.Module):
         """v* ∈ (0, 1]: how far the tight bound shrinks the residual variance dᵢ (methods a.1). 1 unless `shrinks`."""
         return jnp.ones_like(residual)
 
-    def majoriser(self, mean: Latent, variance: Latent, y: Rows) -> Latent:
-        """A curvature ω with which a step of the mean of size 1 goes up, or nearly always does (methods d.3).
+    def slopes(self, mean: Latent, variance: Latent, y: Rows) -> Slopes:
+        """∂/∂mean and ∂/∂variance of `expectation`. The curvature of a row is β = −2 ∂/∂variance."""
+        total = lambda mean, variance: jnp.sum(self.expectation(mean, variance, y))
+        return jax.grad(total, (0, 1))(mean, variance)
 
-        |β|, β = −2 ∂E[log p]/∂variance, unless a likelihood knows better.
+    def majoriser(self, mean: Latent, variance: Latent, y: Rows, slopes: Slopes) -> Latent:
+        """A curvature ω with which a step of the mean of size 1 goes up, or nearly always does (methods d.3), given the
+        `slopes` there, which whoever moves the mean has at hand.
+
+        |β| unless a likelihood knows better.
         """
-        total = lambda v: jnp.sum(self.expectation(mean, v, y))
-        return jnp.abs(2 * jax.grad(total)(variance))
+        return jnp.abs(2 * slopes[1])

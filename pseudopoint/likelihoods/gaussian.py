@@ -8,7 +8,7 @@ from jaxtyping import Float
 from scipy.special import ndtr
 
 from ..params import Number, positive
-from .base import AbstractLikelihood, Moments, Rows
+from .base import AbstractLikelihood, Moments, Rows, Slopes
 from .quadrature import expect_bounded, log_expect
 
 __all__ = ["Gaussian", "Heteroscedastic"]
@@ -95,7 +95,7 @@ class Heteroscedastic(AbstractLikelihood):
         misfit = self._misfit((y - mean[0]) ** 2 + variance[0], 2 * variance[1] - 2 * mean[1])
         return -0.5 * jnp.log(2 * jnp.pi * self.scale**2) - mean[1] - 0.5 * misfit
 
-    def majoriser(self, mean: Two, variance: Two, y: Rows) -> Two:
+    def majoriser(self, mean: Two, variance: Two, y: Rows, slopes: Slopes) -> Two:
         """ω = [E e^{−2f₂}/s², max(β₂, 2)], with β₁ = E e^{−2f₂}/s² itself and β₂ = 2 E (y − f₁)² e^{−2f₂}/s².
 
         2 is the expected Fisher information of a log standard deviation: where the residual happens to be small, β₂ is

@@ -11,7 +11,7 @@ from jax.scipy.special import log_ndtr, logsumexp
 from jaxtyping import Array, Float
 
 from ..params import Number, bounded
-from .base import Rows
+from .base import Rows, Slopes
 from .bounded import AbstractClasses
 from .quadrature import expect, plus_gumbel, rule
 
@@ -160,16 +160,14 @@ class Softmax(AbstractRace):
         log_p = jnp.where(wide, jnp.log(jnp.where(wide, p, 1)), rare)
         return log_p - logsumexp(log_p, axis=0)
 
-    def majoriser(self, mean: Several, variance: Several, y: Rows) -> Several:
+    def majoriser(self, mean: Several, variance: Several, y: Rows, slopes: Slopes) -> Several:
         """ω_c = E p_c, or 2 E p_c(1 − p_c) in rows where one class has more than half.
 
         Both diag(p) and 2 diag(p(1 − p)) are above diag(p) − ppᵀ, the curvature of all latent functions together (the
         second by Gershgorin's theorem), and β_c = E p_c(1 − p_c) alone is not. The second is small where all is clear.
         """
-        total = lambda mean, variance: jnp.sum(self.expectation(mean, variance, y))
-        slope, half_curvature = jax.grad(total, (0, 1))(mean, variance)
-        p = self._own(mean, y) - slope
-        return jnp.maximum(jnp.where(jnp.max(p, axis=0) > 0.5, -4 * half_curvature, p), 0)
+        p = self._own(mean, y) - slopes[0]
+        return jnp.maximum(jnp.where(jnp.max(p, axis=0) > 0.5, -4 * slopes[1], p), 0)
 
 
 @jax.custom_jvp

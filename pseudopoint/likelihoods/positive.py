@@ -10,7 +10,7 @@ from jaxtyping import Float
 from scipy.special import betainc, gammainc, gammaincc
 
 from ..params import Number, positive
-from .base import AbstractLikelihood, Moments, Rows
+from .base import AbstractLikelihood, Moments, Rows, Slopes
 
 __all__ = ["Exponential", "Gamma", "NegativeBinomial", "Poisson"]
 
@@ -58,7 +58,7 @@ class Poisson(AbstractLikelihood):
         """y(μ + log scale) − scale · e^{μ + v/2} − log y!"""
         return y * (mean + jnp.log(self.scale)) - self.scale * jnp.exp(mean + 0.5 * variance) - gammaln(y + 1)
 
-    def majoriser(self, mean: Rows, variance: Rows, y: Rows) -> Rows:
+    def majoriser(self, mean: Rows, variance: Rows, y: Rows, slopes: Slopes) -> Rows:
         """E λ, or where y is larger, their logarithmic mean: Newton's step from far below would go to e^y."""
         rate = self.scale * jnp.exp(mean + 0.5 * variance)
         return _logarithmic_mean(jnp.maximum(y, rate), rate)
@@ -141,7 +141,7 @@ class Gamma(AbstractLikelihood):
         """As `log_prob`, with E e^{−f} = e^{−μ + v/2}."""
         return self._linear(mean, jnp.exp(0.5 * variance - mean), y)
 
-    def majoriser(self, mean: Rows, variance: Rows, y: Rows) -> Rows:
+    def majoriser(self, mean: Rows, variance: Rows, y: Rows, slopes: Slopes) -> Rows:
         """α max(u, logarithmic mean of u and 1), u = E y/m: Newton's step from far above would go to −1/u."""
         return self.shape * _above(y / self.scale * jnp.exp(0.5 * variance - mean))
 
@@ -181,7 +181,7 @@ class Exponential(AbstractLikelihood):
         """−μ − log scale − y/scale · e^{−μ + v/2}."""
         return -mean - jnp.log(self.scale) - y / self.scale * jnp.exp(0.5 * variance - mean)
 
-    def majoriser(self, mean: Rows, variance: Rows, y: Rows) -> Rows:
+    def majoriser(self, mean: Rows, variance: Rows, y: Rows, slopes: Slopes) -> Rows:
         """As for `Gamma` with α = 1."""
         return _above(y / self.scale * jnp.exp(0.5 * variance - mean))
 

@@ -9,7 +9,7 @@ from jaxtyping import Float
 from scipy.special import stdtr
 
 from ..params import Number, positive
-from .base import AbstractLikelihood, Moments, Rows
+from .base import AbstractLikelihood, Moments, Rows, Slopes
 from .quadrature import expect
 
 __all__ = ["Laplace", "StudentT"]
@@ -48,7 +48,7 @@ class StudentT(AbstractLikelihood):
         """y, ς."""
         return y, self.scale + jnp.zeros_like(y)
 
-    def majoriser(self, mean: Rows, variance: Rows, y: Rows) -> Rows:
+    def majoriser(self, mean: Rows, variance: Rows, y: Rows, slopes: Slopes) -> Rows:
         """ω = E[(ν + 1)/(νς² + (y − f)²)], the precision of the scale mixture (methods d.3)."""
         weight = lambda f: (self.degrees + 1) / (self.degrees * self.scale**2 + (y - f) ** 2)
         return expect(weight, mean, variance)
@@ -77,7 +77,7 @@ class Laplace(AbstractLikelihood):
         density = jnp.exp(-0.5 * z**2) / jnp.sqrt(2 * jnp.pi)
         return -jnp.log(2 * self.scale) - (r * (2 * ndtr(z) - 1) + 2 * s * density) / self.scale
 
-    def majoriser(self, mean: Rows, variance: Rows, y: Rows) -> Rows:
+    def majoriser(self, mean: Rows, variance: Rows, y: Rows, slopes: Slopes) -> Rows:
         """ω = (2Φ(r/s) − 1)/(b r), r = y − μ: the parabola through E|y − f|, as a function of μ, that touches it from
         above (de Leeuw and Lange 2009)."""
         s = jnp.sqrt(jnp.maximum(variance, 1e-20))

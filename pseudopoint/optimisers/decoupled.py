@@ -243,12 +243,10 @@ def _curvature(likelihood, projection, batch, num_data, tight) -> Float[Array, "
     """κᵢ = (N/B) wᵢβᵢ, or ωᵢ in place of βᵢ where steps of βᵢ would overshoot."""
     likelihood = likelihood.at(batch.noise)
     mean, explained, d = projection.marginals(batch.X)
-    if majorises(likelihood):
-        kappa = likelihood.majoriser(mean, explained + d, batch.y)
-    else:
-        v = likelihood.shrinkage(d, batch.weight) if tight else jnp.ones_like(d)
-        # β = −2 ∂E/∂variance
-        kappa = -2 * jax.grad(lambda s: jnp.sum(likelihood.expectation(mean, s, batch.y)))(explained + v * d)
+    shrinks = tight and likelihood.shrinks
+    at = mean, explained + (likelihood.shrinkage(d, batch.weight) * d if shrinks else d), batch.y
+    slopes = likelihood.slopes(*at)
+    kappa = likelihood.majoriser(*at, slopes) if majorises(likelihood) else -2 * slopes[1]
     return (num_data / len(batch)) * batch.weight * kappa
 
 

@@ -131,9 +131,9 @@ def _curvatures(model, projection, batch, num_data):
     """β and ω, [B] or [C, B]."""
     mean, explained, residual = projection.marginals(batch.X)
     likelihood, weight = model.likelihood.at(batch.noise), batch.weight * (num_data / len(batch))
-    total = lambda variance: jnp.sum(weight * likelihood.expectation(mean, variance, batch.y))
-    beta = -2 * jax.grad(total)(explained + residual)
-    return beta, weight * likelihood.majoriser(mean, explained + residual, batch.y)
+    at = mean, explained + residual, batch.y
+    slopes = likelihood.slopes(*at)
+    return -2 * weight * slopes[1], weight * likelihood.majoriser(*at, slopes)
 
 
 class ShiftNaturalGradient(AbstractShiftStepper):

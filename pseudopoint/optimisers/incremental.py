@@ -256,7 +256,8 @@ def _sites(likelihood, said: Said, batch) -> Float[Array, "B K *C"]:
     """(λᵢ, βᵢ), or (λᵢ, βᵢ, ωᵢ)."""
     if not likelihood.majorised:
         return _stack(said.alpha + said.beta * said.mean, said.beta)
-    omega = batch.weight * likelihood.majoriser(said.mean, said.variance, batch.y)
+    at = said.mean, said.variance, batch.y
+    omega = batch.weight * likelihood.majoriser(*at, likelihood.slopes(*at))
     return _stack(said.alpha + omega * said.mean, said.beta, omega)
 
 
