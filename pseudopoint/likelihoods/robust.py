@@ -10,7 +10,7 @@ from scipy.special import stdtr
 
 from ..params import Number, positive
 from .base import AbstractLikelihood, Moments, Rows, Slopes
-from .quadrature import expect
+from .quadrature import expect_inverse, expect_log1p
 
 __all__ = ["Laplace", "StudentT"]
 
@@ -28,6 +28,11 @@ class StudentT(AbstractLikelihood):
         nu = self.degrees
         constant = gammaln(0.5 * (nu + 1)) - gammaln(0.5 * nu) - 0.5 * jnp.log(jnp.pi * nu * self.scale**2)
         return constant - 0.5 * (nu + 1) * jnp.log1p((y - f) ** 2 / (nu * self.scale**2))
+
+    def expectation(self, mean: Rows, variance: Rows, y: Rows) -> Rows:
+        """log p(y | y) − ½(ν + 1) E log(1 + (y − f)²/(νς²)), in closed form (`expect_log1p`)."""
+        scale = jnp.sqrt(self.degrees) * self.scale
+        return self.log_prob(y, y) - 0.5 * (self.degrees + 1) * expect_log1p(y - mean, variance, scale)
 
     def moments(self, f: Rows) -> Moments:
         """f, ς² ν/(ν − 2)."""
@@ -50,8 +55,7 @@ class StudentT(AbstractLikelihood):
 
     def majoriser(self, mean: Rows, variance: Rows, y: Rows, slopes: Slopes) -> Rows:
         """ω = E[(ν + 1)/(νς² + (y − f)²)], the precision of the scale mixture (methods d.3)."""
-        weight = lambda f: (self.degrees + 1) / (self.degrees * self.scale**2 + (y - f) ** 2)
-        return expect(weight, mean, variance)
+        return (self.degrees + 1) * expect_inverse(y - mean, variance, jnp.sqrt(self.degrees) * self.scale)
 
 
 class Laplace(AbstractLikelihood):

@@ -42,7 +42,7 @@ __all__ = ["fit_model"]
 
 AT_ONCE = 2e7  # numbers of the features of all rows that may be held together
 STEPS, RATE = 2000, 0.02  # of minibatches, and Adam's first rate
-MORE_STEPS, BOLD_RATE = 3000, 0.03  # for likelihoods that tell less of the latent function than a Gaussian does
+MORE_STEPS, BOLD_RATE = 3000, 0.05  # for likelihoods that tell less of the latent function than a Gaussian does
 
 
 def fit_model(
