@@ -105,7 +105,7 @@ def _log1p_and_slopes(distance, variance, scale):
     P, slope = (jnp.polyval(jnp.asarray(c, s.dtype), Z) for c in (_INTEGRAL, _SLOPE))
     l, root = math.sqrt(2) * _L * s, math.sqrt(math.pi)
     value = jnp.log1p((l * (l + 2 * scale) + distance**2) / scale**2) + 2 * root / _L * (_LEVEL - P.real)
-    in_variance = (u - 1 / q) / q + 8 * root * _L * s**2 * slope / q**4
+    in_variance = (u - 1 / q) / q + 8 * root * _L * (s / q) ** 2 * slope / q**2
     return value, u.imag, in_variance.real, u.real - 2 / scale
 
 
