@@ -12,6 +12,7 @@ Always  VFE ≤ tight ≤ log p(y) ≤ upper.  A row's weight multiplies its log
 from functools import partial
 from typing import NamedTuple
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax import lax
@@ -264,15 +265,17 @@ def energies(model: Model, batch: Dataset, num_data: int, tight: bool = True) ->
         value = energy(model, batch, num_data, tight)
         return value, value
     projection, scale = model.posterior.project(model.kernel), num_data / len(batch)
-    at = model.likelihood.at(batch.noise), *projection.moments(batch.X)
+    numbers, rest = eqx.partition(model.likelihood.at(batch.noise), eqx.is_inexact_array)
+    at = numbers, *projection.moments(batch.X)
     # Slopes are computed with the value, at constants, for both: E + (slopes)ᵀ(x − constants) has E's value and its
     # first derivatives. By themselves they would run the quadrature again, and ω's own derivatives would be traced.
-    constants = likelihood, mean, variance = lax.stop_gradient(at)
-    expected, pull = jax.vjp(lambda p, mean, variance: p.expectation(mean, variance, batch.y), *constants)
+    constants = lax.stop_gradient(at)
+    given = lambda numbers, mean, variance: eqx.combine(numbers, rest).expectation(mean, variance, batch.y)
+    expected, pull = jax.vjp(given, *constants)
     along = jax.tree.map(lambda slope, x, c: jnp.sum(slope * (x - c)), pull(batch.weight), at, constants)
     fit = jnp.sum(batch.weight * expected) + sum(jax.tree.leaves(along))
-    _, *slopes = pull(jnp.ones_like(expected))
-    omega = likelihood.majoriser(mean, variance, batch.y, tuple(slopes))
+    (numbers, mean, variance), (_, *slopes) = constants, pull(jnp.ones_like(expected))
+    omega = eqx.combine(numbers, rest).majoriser(mean, variance, batch.y, tuple(slopes))
     below = -0.5 * jnp.sum(batch.weight * omega * at[2])
     return scale * fit + projection.log_prior, scale * below + projection.log_prior
 

@@ -92,6 +92,18 @@ def _with(model, q):
     return eqx.tree_at(lambda m: m.posterior.q, model, q)
 
 
+@pytest.mark.parametrize("name", LIKELIHOODS)
+def test_energies_are_the_energy_and_its_slopes_in_every_number(name):
+    model, data = setting(LIKELIHOODS[name]().likelihood)
+    batch = Dataset(data.X, data.y, jnp.linspace(0, 2, N), data.noise)
+    numbers = free(model)
+    first = lambda x: bounds.energies(numbers.rebuild(x), batch, 3 * N)[0]
+    energy = lambda x: bounds.energy(numbers.rebuild(x), batch, 3 * N)
+    (a, da), (b, db) = (jax.jit(jax.value_and_grad(f))(numbers.vector) for f in (first, energy))
+    np.testing.assert_allclose(a, b, rtol=1e-12)
+    np.testing.assert_allclose(da, db, rtol=1e-9, atol=1e-9 * np.abs(db).max())
+
+
 @pytest.mark.parametrize("name", [name for name in LIKELIHOODS if "small" not in name])
 def test_full_steps_from_the_prior_climb_to_the_optimum(name):
     model, data = setting(LIKELIHOODS[name]().likelihood)

@@ -168,7 +168,7 @@ def test_the_majoriser_of_student_t_is_the_precision_of_its_scale_mixture(nu, s)
     ours = say(StudentT(s, nu), mean, variance, y).majoriser
     for i in range(4):
         weight = lambda f, i=i: (nu + 1) / (nu * s**2 + (y[i] - f) ** 2)
-        np.testing.assert_allclose(ours[i], expect_normal(weight, mean[i], variance[i]), rtol=1e-6)
+        np.testing.assert_allclose(ours[i], expect_normal(weight, mean[i], variance[i]), rtol=1e-10)
 
 
 def test_the_majoriser_of_student_t_bounds_its_expectation_from_below():

@@ -14,6 +14,15 @@ N = 300
 SETTINGS = {"num_inducing": 15, "max_iter": 25, "method": "collapsed"}
 
 
+@pytest.mark.parametrize(("likelihood", "steps"), [("gaussian", 2000), ("poisson", 3000)])
+def test_minibatches_take_more_steps_where_rows_say_less(likelihood, steps):
+    X, y = np.arange(12.0)[:, None], np.arange(12) % 4
+    few = {"method": "svgp", "kernel": "rbf", "num_inducing": 2, "batch_size": 4}
+    assert GPRegressor(likelihood=likelihood, **few).fit(X, y).n_iter_ == steps
+    named = GPRegressor(likelihood=likelihood, optimiser="NGD+Adam", **few).fit(X, y)
+    assert named.n_iter_ == 2000
+
+
 def latent(X):
     return np.sin(2 * X[:, 0]) + 0.5 * X[:, 1]
 

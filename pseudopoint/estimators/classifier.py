@@ -33,7 +33,8 @@ class GPClassifier(ClassifierMixin, AbstractEstimator):
         points, full passes, the best posterior at every step of the hyperparameters. "svgp": minibatches with natural
         gradients.
     max_iter : int, optional
-        L-BFGS-B iterations (default 200), or minibatch steps for "svgp" (default 3000).
+        L-BFGS-B iterations (default 200), or minibatch steps for "svgp" (default 3000; 2000 with an
+        optimiser by name).
     batch_size, learning_rate : int, float or None
         For "svgp"; None lets the optimiser choose.
 

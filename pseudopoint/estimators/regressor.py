@@ -41,7 +41,7 @@ class GPRegressor(RegressorMixin, AbstractEstimator):
         the hyperparameters (Titsias 2009; 2025; for other likelihoods by an inner loop of natural gradients). "svgp":
         minibatches with natural gradients, O(BM²) a step (Hensman et al. 2013; Salimbeni et al. 2018).
     optimiser : str, default "auto"
-        One of the papers' methods by name, from a plain start: "NGD+Adam" (what "svgp" does), "Adam", "GD", "L-BFGS",
+        One of the papers' methods by name, from a plain start: "NGD+Adam" (as "svgp" does), "Adam", "GD", "L-BFGS",
         "svi-natural", "svi-SAG", "svi-FG", "svi-L-BFGS-B", "vi-means", "means-PN", "t-SVGP" and others
         (`pseudopoint.optimise.OPTIMISERS` describes each); it implies the method.
     posterior : str, default "whitened"
@@ -64,8 +64,8 @@ class GPRegressor(RegressorMixin, AbstractEstimator):
     noise_variance : float, default 0.1
         Start of σ², as a share of the target's variance; for real targets.
     max_iter : int, optional
-        L-BFGS-B iterations (default 200), or minibatch steps for "svgp" (default 2000 for Gaussian noise, else
-        3000).
+        L-BFGS-B iterations (default 200), or minibatch steps for "svgp" (default 3000; 2000 with
+        `likelihood="gaussian"` or an optimiser by name).
     batch_size, learning_rate : int, float or None
         For "svgp"; None lets the optimiser choose.
     scale_inputs, scale_target : bool, default True

@@ -37,7 +37,7 @@ class AbstractLikelihood(eqx.Module):
     # Whether a natural step moves the mean with the curvature of `majoriser` in place of that of log p(y | f), though
     # it is concave; where it is not, the step always does.
     majorised: ClassVar[bool] = False
-    # Whether the tight bound has a v of its own for each row, `shrinkage`.
+    # Whether the tight bound has a v of its own for each row, `shrinkage`; not if a majoriser guides the mean.
     shrinks: ClassVar[bool] = False
     support: ClassVar[str] = "real"  # "real", "positive", "unit", "counts" or "classes"
 
@@ -102,8 +102,8 @@ class AbstractLikelihood(eqx.Module):
         return jax.grad(total, (0, 1))(mean, variance)
 
     def majoriser(self, mean: Latent, variance: Latent, y: Rows, slopes: Slopes) -> Latent:
-        """A curvature ω with which a step of the mean of size 1 goes up, or nearly always does (methods d.3), given the
-        `slopes` there, which whoever moves the mean has at hand.
+        """A curvature ω with which a step of the mean of size 1 goes up, or nearly always does (methods d.3); `slopes`
+        are those of `expectation` there.
 
         |β| unless a likelihood knows better.
         """

@@ -1,4 +1,4 @@
-"""Expectations under one Gaussian variable, by fixed nodes: no sampling, and the same answer every time."""
+"""Expectations under one Gaussian variable, by fixed nodes or in closed form: the same answer every time."""
 
 import math
 from collections.abc import Callable
@@ -69,7 +69,7 @@ _LEVEL = float(np.polyval(_INTEGRAL, -1.0))
 
 @jax.custom_jvp
 def expect_log1p(distance: Rows, variance: Rows, scale: Rows) -> Rows:
-    """E log(1 + x²/σ²), x ~ N(Δ, v), to about 13 digits however small σ > 0 is beside √v.
+    """E log(1 + x²/σ²), x ~ N(Δ, v), to 1e-13 however small σ > 0 is beside √v.
 
     With ζ = (Δ + iσ)/√(2v) its slopes in Δ and σ are √(2π/v) times the imaginary and the real part of w(ζ), less 2/σ.
     As dZ/dζ = 2iL/(L − iζ)², Weideman's form of w has an integral in closed form, of which p is the derivative.
@@ -85,9 +85,13 @@ def _expect_log1p_jvp(primals, tangents):
 
 
 def expect_inverse(distance: Rows, variance: Rows, scale: Rows) -> Rows:
-    """E 1/(σ² + x²), x ~ N(Δ, v), as `expect_log1p`: Re u/(2σ)."""
+    """E 1/(σ² + x²), x ~ N(Δ, v): √(π/2v) Re w(ζ)/σ of `expect_log1p`, to 1e-13/(σ√v).
+
+    Far from a narrow 0, Δ ≫ √v ≫ σ, it is smaller than that may be; there it is no less than 1/(σ² + Δ² + v), as by
+    Jensen's inequality it cannot be.
+    """
     _, _, _, u = _rational(distance, variance, scale)
-    return u.real / (2 * scale)
+    return jnp.maximum(u.real / (2 * scale), 1 / (scale**2 + distance**2 + variance))
 
 
 def _rational(distance, variance, scale):
