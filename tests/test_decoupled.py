@@ -171,6 +171,26 @@ def test_the_quadratic_term_from_some_columns_is_right_on_average():
         assert np.std(few) > 0.1
 
 
+@pytest.mark.parametrize("name", ["orthogonal", "hybrid", "decoupled"])
+def test_with_some_columns_a_slope_takes_memory_linear_in_the_number_of_mean_points(name):
+    def bytes_of(size, count):
+        columns = None if count is None else jnp.arange(count)
+        posterior = eqx.tree_at(
+            lambda p: (p.O, p.a, p.columns),
+            cast(FAMILIES[name], jnp.float64),
+            (jnp.ones((size, 2)), jnp.ones(size), columns),
+            is_leaf=lambda x: x is None,
+        )
+        numbers = free(P.model(posterior))
+        slope = jax.jit(jax.grad(lambda x: bounds.energy(numbers.rebuild(x), ROWS, N)))
+        used = slope.lower(numbers.vector).compile().memory_analysis()
+        assert used is not None
+        return used.temp_size_in_bytes
+
+    few, twice = bytes_of(2000, 10), bytes_of(4000, 10)
+    assert twice < 2.2 * few < 0.1 * bytes_of(2000, None)
+
+
 # --- The lattice ---
 
 

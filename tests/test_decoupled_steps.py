@@ -185,6 +185,31 @@ def test_sampled_columns_are_those_of_the_step_and_all_of_them_change_nothing():
     assert len(set(estimates.round(9))) > 5 and abs(estimates.mean() - info.bound) < 4 * spread
 
 
+# --- The objective ---
+
+
+def test_of_a_log_concave_likelihood_the_bound_is_concave_along_any_segment():
+    # Every f(x) is linear in m, a and a factor of S, and so is log |L| concave (Salimbeni et al. 2018, 3.2).
+    model, data = table(Bernoulli())
+    rng = np.random.default_rng(8)
+
+    @jax.jit
+    @partial(jax.vmap, in_axes=(None, None, 0))
+    def along(one, other, t):
+        mean, chol, a = jax.tree.map(lambda x, y: (1 - t) * x + t * y, one, other)
+        there = eqx.tree_at(lambda m: (m.posterior.q, m.posterior.a), model, (MeanChol(mean, chol), a))
+        return bounds.elbo(there, data, len(data), tight=False)[0]
+
+    def anywhere():
+        factor = np.tril(rng.normal(size=(12, 12)), -1) + np.diag(np.exp(rng.normal(size=12)))
+        return tuple(map(jnp.asarray, (3 * rng.normal(size=12), factor, 3 * rng.normal(size=12))))
+
+    for _ in range(20):
+        values = along(anywhere(), anywhere(), jnp.linspace(0, 1, 21))
+        bend = np.diff(values, 2)
+        assert (bend < 0).all() and bend.min() < -1e-3
+
+
 # --- A hundred steps ---
 
 
