@@ -112,6 +112,14 @@ def test_a_test_table_of_its_own_and_the_sparse_method(folder):
     assert result["test"]["rows"] == 119 and result["inducing_points"] == 10 and "More inducing" in result["advice"]
 
 
+def test_a_posterior_by_name_from_table_to_predictions(folder):
+    few = ["--inducing", 8, "--max-iter", 100, "--out", "s.safetensors"]
+    done = run(folder, "fit", "train.csv", "--target", "price", "--posterior", "solve", *few)
+    assert done.returncode == 0 and "16 more points" in done.stdout, done.stderr
+    done = run(folder, "predict", "s.safetensors", "new.parquet", "--out", "s.csv")
+    assert done.returncode == 0 and pd.read_csv(folder / "s.csv").notna().all(axis=None), done.stderr
+
+
 def test_classes_from_table_to_report(folder):
     options = ["--target", "city", "--max-iter", 3, "--inducing", 8, "--out", "c.safetensors", "--report", "c.html"]
     done = run(folder, "fit", "train.csv", *options)
@@ -159,6 +167,7 @@ def bad_commands(folder: Path) -> dict[str, tuple[tuple, str]]:
         "constant target": (("fit", "constant.csv", *target), "constant"),
         "infinite input": (("fit", "infinite.csv", *target), "'size'"),
         "unknown kernel": ((*fit, *target, "--kernel", "spline"), "matern52"),
+        "unknown posterior": ((*fit, *target, "--posterior", "orthogona"), "orthogonal"),
         "zero points": ((*fit, *target, "--inducing", 0), "inducing"),
         "test fraction": ((*fit, *target, "--test-fraction", 1.5), "test fraction"),
         "no folder": ((*fit, *target, "--out", "away/m.safetensors"), "folder"),
