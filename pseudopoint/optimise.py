@@ -21,7 +21,10 @@ from .params import free
 from .posteriors import InducingPoints, Latents, Model, Whitened
 from .training import fit, start
 
-__all__ = ["OPTIMISERS", "Optimiser", "Options", "in_coordinates", "optimise", "tight", "vfe"]
+__all__ = ["OPTIMISERS", "RATE", "STEPS", "Optimiser", "Options", "in_coordinates", "optimise", "tight", "vfe"]
+
+
+STEPS, RATE = 2000, 0.02  # of minibatches, and Adam's first rate
 
 
 class Options(NamedTuple):
@@ -109,7 +112,7 @@ def _stepping(coordinates, make, whole=False):
     """A stepper on minibatches, or on all rows every time."""
 
     def run(model, data, options, progress):
-        steps = options.steps or (200 if whole else 2000)
+        steps = options.steps or (200 if whole else STEPS)
         batch_size = len(data) if whole else min(options.batch_size, len(data))
         stepper = make(len(data), batch_size, options._replace(steps=steps, seed=0))
         state = _start(in_coordinates(model, coordinates), stepper, data, options.seed)
@@ -183,7 +186,7 @@ def _descent(N, rate, steps):
     return optax.chain(optax.scale(1 / N), optax.sgd(optax.cosine_decay_schedule(rate, steps)))
 
 
-def _adam(options, rate=0.02):
+def _adam(options, rate=RATE):
     return optax.adam(optax.cosine_decay_schedule(options.learning_rate or rate, options.steps))
 
 

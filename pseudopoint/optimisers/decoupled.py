@@ -243,8 +243,8 @@ def _curvature(likelihood, projection, batch, num_data, tight) -> Float[Array, "
     """κᵢ = (N/B) wᵢβᵢ, or ωᵢ in place of βᵢ where steps of βᵢ would overshoot."""
     likelihood = likelihood.at(batch.noise)
     mean, explained, d = projection.marginals(batch.X)
-    shrinks = tight and likelihood.shrinks
-    at = mean, explained + (likelihood.shrinkage(d, batch.weight) * d if shrinks else d), batch.y
+    v = likelihood.shrinkage(d, batch.weight) if tight else 1.0
+    at = mean, explained + v * d, batch.y
     slopes = likelihood.slopes(*at)
     kappa = likelihood.majoriser(*at, slopes) if majorises(likelihood) else -2 * slopes[1]
     return (num_data / len(batch)) * batch.weight * kappa

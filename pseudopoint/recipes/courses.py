@@ -15,7 +15,7 @@ from ..laplace import laplace
 from ..likelihoods import AbstractLikelihood, Gaussian
 from ..likelihoods import Laplace as DoubleExponential
 from ..minimisers import FitError, Maximum
-from ..optimise import OPTIMISERS, Options, in_coordinates, optimise
+from ..optimise import OPTIMISERS, RATE, STEPS, Options, in_coordinates, optimise
 from ..optimisers import converge, with_q
 from ..params import cast
 from ..posteriors import InducingPoints, Latents, MeanPoints, Model, Whitened
@@ -41,8 +41,10 @@ from .starts import start_family, start_general, start_raced, start_sparse
 __all__ = ["fit_model"]
 
 AT_ONCE = 2e7  # numbers of the features of all rows that may be held together
-STEPS, RATE = 2000, 0.02  # of minibatches, and Adam's first rate
-MORE_STEPS, BOLD_RATE = 3000, 0.05  # for likelihoods that tell less of the latent function than a Gaussian does
+MORE_STEPS, BOLD_RATE = (
+    3000,
+    0.05,
+)  # of minibatches and Adam, for likelihoods that tell less of the latent function than a Gaussian does
 
 
 def fit_model(
