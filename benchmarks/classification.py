@@ -4,10 +4,11 @@
     python benchmarks/classification.py --data FOLDER --out rows.jsonl \
         --peers gpflow=GPFLOW_ENV/bin/python,sklearn=.venv/bin/python
 
-One split each: numpy.random.default_rng(0).permutation(N), first 90 % train. GPClassifier gets the raw columns, with
-categories one-hot (adult). `seconds` is its fit, compilation included; --again fits once more in the same process, so
-that `seconds_tracing`, the difference, is known. With --peers each side of a table runs in a fresh process, one after
-the other: ours, GPflow, scikit-learn (tables below 1500 training rows), --rounds times. A crash is a row with `error`.
+One split each, numpy.random.default_rng(0).permutation(N), first 90 % train, or those of the seeds in --splits.
+GPClassifier gets the raw columns, with categories one-hot (adult). `seconds` is its fit, compilation included; --again
+fits once more in the same process, so that `seconds_tracing`, the difference, is known. With --peers each side of a
+table runs in a fresh process, one after the other: ours, GPflow, scikit-learn (tables below 1500 training rows). A
+crash is a row with `error`.
 
 adult runs when named; BASELINES.md has no figure for it, and letter's is a crash.
 
@@ -64,7 +65,7 @@ def beside_bayes(row: dict, path: Path) -> dict:
         return row
     X, y = load(path)
     check_ringnorm(X, y)
-    test = split(y)[1]
+    test = split(y, row["split"])[1]
     best = scores(bayes_ringnorm(X[test]), np.array([0, 1]), y[test])
     return row | {
         "bayes_error": 1.0 - best["accuracy"],
@@ -73,18 +74,18 @@ def beside_bayes(row: dict, path: Path) -> dict:
     }
 
 
-def ours(path: Path, arguments: argparse.Namespace) -> dict:
-    """Fit and score one table in this process."""
+def ours(path: Path, seed: int, arguments: argparse.Namespace) -> dict:
+    """Fit and score one split of a table in this process."""
     import pseudopoint
 
     name = path.name.removesuffix(".csv.gz")
-    row = {"library": f"pseudopoint {pseudopoint.__version__}", "table": name}
+    row = {"library": f"pseudopoint {pseudopoint.__version__}", "table": name, "split": seed}
     settings = {"num_inducing": 100, "random_state": 0} | json.loads(arguments.set)
     start = time.perf_counter()
     try:
         GPClassifier = pseudopoint.GPClassifier
         X, y = load(path)
-        train, test = split(y)
+        train, test = split(y, seed)
         X_train, y_train = X[train], y[train]
         if arguments.warm_up:
             toy = np.random.default_rng(0).normal(size=(50, 2))
@@ -114,11 +115,11 @@ def ours(path: Path, arguments: argparse.Namespace) -> dict:
     return row
 
 
-def in_process(side: str, command: list, name: str, limit: float) -> dict:
+def in_process(side: str, command: list, name: str, seed: int, limit: float) -> dict:
     """Run a script that prints one line of JSON last; its failure or silence is a row too."""
     environment = os.environ | {"TF_USE_LEGACY_KERAS": "1", "TF_CPP_MIN_LOG_LEVEL": "3"}
     start = time.perf_counter()
-    failed = {"library": side, "table": name}
+    failed = {"library": side, "table": name, "split": seed}
     try:
         done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=limit, env=environment)
     except subprocess.TimeoutExpired:
@@ -131,22 +132,23 @@ def in_process(side: str, command: list, name: str, limit: float) -> dict:
     return row | {"seconds_process": time.perf_counter() - start}
 
 
-def side_by_side(name: str, arguments: argparse.Namespace):
-    """Yield one table's row of ours and of every peer, each from a fresh process, one after the other."""
+def side_by_side(name: str, seed: int, arguments: argparse.Namespace):
+    """Yield one split's row of ours and of every peer, each from a fresh process, one after the other."""
     path, peers = arguments.data / f"{name}.csv.gz", Path(__file__).parent / "peers"
     warm_up = ["--warm-up"] if arguments.warm_up else []
     again = ["--again"] if arguments.again else []
     own = [sys.executable, __file__, "--data", arguments.data, "--tables", name, "--set", arguments.set]
-    yield in_process("pseudopoint", own + warm_up + again, name, arguments.timeout)
+    own += ["--splits", seed]
+    yield in_process("pseudopoint", own + warm_up + again, name, seed, arguments.timeout)
     for side, python in arguments.peers.items():
-        command = [python, peers / PEERS[side], path]
+        command = [python, peers / PEERS[side], path, "--split", seed]
         if side == "gpflow":
             command += warm_up + shlex.split(arguments.gpflow_options)
         else:
             if len(split(load(path)[1])[0]) >= LARGEST_SKLEARN:
                 continue
             command += shlex.split(arguments.sklearn_options)
-        yield in_process(side, command, name, arguments.timeout)
+        yield in_process(side, command, name, seed, arguments.timeout)
 
 
 def interpreters(text: str) -> dict[str, str]:
@@ -168,14 +170,14 @@ def main():
     parser.add_argument("--peers", type=interpreters, metavar="gpflow=PYTHON,sklearn=PYTHON", help="either or both")
     parser.add_argument("--gpflow-options", default="", help="options for peers/gpflow_svgp.py, as one string")
     parser.add_argument("--sklearn-options", default="", help="options for peers/sklearn_gpc.py, as one string")
-    parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("--splits", default="0", help="seeds, with commas between")
     parser.add_argument("--timeout", type=float, default=1800.0, help="seconds a process may take, with --peers")
     arguments = parser.parse_args()
-    for turn in range(arguments.rounds):
+    for seed in map(int, arguments.splits.split(",")):
         for name in arguments.tables.split(","):
             path = arguments.data / f"{name}.csv.gz"
-            for row in side_by_side(name, arguments) if arguments.peers else [ours(path, arguments)]:
-                line = as_line(beside_bayes(row, path) | {"round": turn})
+            for row in side_by_side(name, seed, arguments) if arguments.peers else [ours(path, seed, arguments)]:
+                line = as_line(beside_bayes(row, path))
                 print(line, flush=True)
                 if arguments.out:
                     with arguments.out.open("a") as file:

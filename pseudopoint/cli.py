@@ -78,6 +78,9 @@ def fit(
     inducing: Annotated[int | None, typer.Option(min=1, help="Number of inducing points; chosen when absent.")] = None,
     max_iter: Annotated[int | None, typer.Option(min=1, help="Iterations, or minibatch steps of svgp.")] = None,
     initial: Annotated[Initial, typer.Option(help="Where hyperparameters start.")] = Initial.warm,
+    lengthscale_prior: Annotated[
+        float, typer.Option(help="Standard deviation of log lengthscales around their start; inf: no prior.")
+    ] = 1.5,
     dtype: Annotated[Precision, typer.Option()] = Precision.float64,
     seed: Annotated[int, typer.Option(min=0)] = 0,
     out: Annotated[Path | None, typer.Option(help="Write the model file here.")] = None,
@@ -94,6 +97,7 @@ def fit(
     settings = {"kernel": str(kernel), "method": str(method), "optimiser": optimiser, "num_inducing": inducing}
     settings |= {"posterior": posterior, "num_mean_inducing": mean_inducing}
     settings |= {"max_iter": max_iter, "initial": str(initial), "dtype": str(dtype)}
+    settings |= {"lengthscale_prior": lengthscale_prior}
     with _Progress() as progress:
         result = tasks.fit_table(
             table,

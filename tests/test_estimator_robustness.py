@@ -198,6 +198,9 @@ BAD_SETTINGS = [
     ("learning_rate", 0.0, "learning_rate=0.0 must be"),
     ("learning_rate", np.nan, "learning_rate=nan must be"),
     ("learning_rate", np.inf, "learning_rate=inf must be"),
+    ("lengthscale_prior", 0.0, r"lengthscale_prior=0.0 must be a positive number; infinity \(inf\) is no prior"),
+    ("lengthscale_prior", np.nan, "lengthscale_prior=nan must be"),
+    ("lengthscale_prior", None, "lengthscale_prior=None must be"),
     ("noise_variance", -0.1, "noise_variance=-0.1 must be"),
     ("noise_variance", np.inf, "noise_variance=inf must be"),
 ]

@@ -11,7 +11,7 @@ from pseudopoint.recipes import choose_method
     ("likelihood", "ends"),
     [
         (Gaussian(0.1), [("exact", 1000), ("collapsed", 50_000), ("svgp", np.inf)]),
-        (Bernoulli(), [("collapsed", 2000), ("svgp", np.inf)]),
+        (Bernoulli(), [("collapsed", 5000), ("svgp", np.inf)]),
         (Heteroscedastic(), [("collapsed", 500), ("svgp", np.inf)]),
         (Softmax(3), [("collapsed", 222), ("svgp", np.inf)]),
         (Softmax(26), [("collapsed", 2), ("svgp", np.inf)]),

@@ -22,9 +22,9 @@ def load(path: Path) -> tuple[np.ndarray, np.ndarray]:
     return X.to_numpy(dtype=np.float64), y
 
 
-def split(y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Rows of the training and the test part: the first 90 % of a permutation from default_rng(0), and the rest."""
-    train, test = np.split(np.random.default_rng(0).permutation(len(y)), [int(0.9 * len(y))])
+def split(y: np.ndarray, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Rows of the training and the test part: the first 90 % of a permutation from default_rng(seed), and the rest."""
+    train, test = np.split(np.random.default_rng(seed).permutation(len(y)), [int(0.9 * len(y))])
     return train, test
 
 

@@ -5,13 +5,13 @@
     python benchmarks/peers/gpflow_svgp.py letter.csv.gz --gamma 0.01
     python benchmarks/peers/gpflow_svgp.py letter.csv.gz --likelihood softmax
 
-The setting: rows in the order of default_rng(0).permutation(N), the first 90 % train; columns that are constant in the
-training part dropped; inputs standardised with the training part; categories one-hot (adult). Matérn-5/2 with one
-lengthscale per column, started at √D, variance 1; M inducing inputs at scikit-learn's k-means centres (n_init=1,
-random_state=0), learned with the rest; whitened; no mean function; GPflow's default jitter. Two classes: Bernoulli,
-probit, one latent function. More: one latent function a class, all with one kernel and the same inducing inputs, and
-RobustMax (20-point quadrature, ε fixed unless --learn-epsilon) or Softmax (Monte Carlo). Every step draws one batch,
-takes a natural-gradient step on q(u) with it, γ log-linear from --gamma-start to --gamma over --gamma-steps, then an
+The setting: rows in the order of default_rng(S).permutation(N), S of --split, the first 90 % train; columns that are
+constant in the training part dropped; inputs standardised with the training part; categories one-hot (adult).
+Matérn-5/2 with one lengthscale per column, started at √D, variance 1; M inducing inputs at scikit-learn's k-means
+centres (n_init=1, random_state=0), learned with the rest; whitened; no mean function; GPflow's default jitter. Two
+classes: Bernoulli, probit, one latent function. More: one latent function a class, all with one kernel and the same
+inducing inputs, and RobustMax (20-point quadrature, ε fixed unless --learn-epsilon) or Softmax (Monte Carlo). Every
+step draws one batch, takes a natural-gradient step on q(u) with it, γ log-linear from --gamma-start to --gamma over --gamma-steps, then an
 Adam step on the kernel and the inducing inputs with the same batch: both in one tf.function.
 
 `seconds` is the fit from raw arrays to a learned model: standardising, k-means, tracing and optimisation, without
@@ -147,6 +147,7 @@ def main() -> int:
     parser.add_argument("--learn-epsilon", action="store_true")
     parser.add_argument("--seed", type=int, default=0, help="of the batches")
     parser.add_argument("--warm-up", action="store_true", help="fit 50 toy rows first, so that TensorFlow has started")
+    parser.add_argument("--split", type=int, default=0, metavar="SEED", help="of the rows' permutation")
     options = parser.parse_args()
     tf.random.set_seed(options.seed)
 
@@ -154,11 +155,12 @@ def main() -> int:
         X = np.random.default_rng(0).normal(size=(50, 2))
         fit(X, X[:, 0] > 0.0, 2, argparse.Namespace(**vars(options) | WARM_UP), {})
     X, y = load(options.table)
-    train, test = split(y)
+    train, test = split(y, options.split)
     classes, labels = np.unique(y[train], return_inverse=True)
     figures = dict(
         library=f"gpflow {gpflow.__version__}",
         table=name_of(options.table),
+        split=options.split,
         likelihood="bernoulli" if len(classes) == 2 else options.likelihood,
         N=len(y),
         N_train=len(train),

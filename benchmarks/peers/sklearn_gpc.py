@@ -34,13 +34,15 @@ def main() -> int:
     parser.add_argument("table", type=Path)
     parser.add_argument("--rows", type=int, default=1500, metavar="N", help="refuse this many training rows or more")
     parser.add_argument("--threads", type=int, default=1, metavar="T", help="of BLAS and OpenMP")
+    parser.add_argument("--split", type=int, default=0, metavar="SEED", help="of the rows' permutation")
     options = parser.parse_args()
 
     X, y = load(options.table)
-    train, test = split(y)
+    train, test = split(y, options.split)
     figures = dict(
         library=f"scikit-learn {sklearn.__version__}",
         table=name_of(options.table),
+        split=options.split,
         likelihood="logistic, Laplace",
         N=len(y),
         N_train=len(train),

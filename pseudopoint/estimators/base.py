@@ -59,6 +59,7 @@ class AbstractEstimator(BaseEstimator):
     inducing: Any
     learn_inducing: Any
     initial: Any
+    lengthscale_prior: Any
     max_iter: Any
     batch_size: Any
     learning_rate: Any
@@ -82,6 +83,10 @@ class AbstractEstimator(BaseEstimator):
             value = getattr(self, name, 1.0)
             if not (isinstance(value, Real) and 0 < float(value) < np.inf or value is None and name == "learning_rate"):
                 raise ValueError(f"{name}={value!r} must be a positive number")
+
+        spread = self.lengthscale_prior
+        if not (isinstance(spread, Real) and float(spread) > 0):
+            raise ValueError(f"lengthscale_prior={spread!r} must be a positive number; infinity (inf) is no prior")
 
     def _check_rows(self, X, y, sample_weight, **checks):
         """X as float64 and y as it is, finite, and weights."""
@@ -137,6 +142,7 @@ class AbstractEstimator(BaseEstimator):
             learn_inducing=self.learn_inducing,
             tight=getattr(self, "bound", "tight") == "tight",
             warm=self.initial == "warm" and isinstance(self.kernel, str),
+            lengthscale_prior=float(self.lengthscale_prior),
             max_iter=self.max_iter,
             batch_size=self.batch_size,
             learning_rate=self.learning_rate,

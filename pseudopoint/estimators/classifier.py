@@ -23,7 +23,8 @@ class GPClassifier(ClassifierMixin, AbstractEstimator):
 
     Parameters
     ----------
-    kernel, optimiser, posterior, num_inducing, inducing, learn_inducing, initial, scale_inputs, dtype, random_state
+    kernel, optimiser, posterior, num_inducing, inducing, learn_inducing, initial, lengthscale_prior, scale_inputs,
+    dtype, random_state
         As for `GPRegressor`.
     likelihood : str or likelihood object, default "auto"
         "logit" or "probit" for two classes; "softmax", or "robustmax" for labels that may be wrong. "auto": logit for
@@ -66,6 +67,7 @@ class GPClassifier(ClassifierMixin, AbstractEstimator):
         inducing: Any = "auto",
         learn_inducing: Any = True,
         initial: Any = "warm",
+        lengthscale_prior: Any = 1.5,
         max_iter: Any = None,
         batch_size: Any = 512,
         learning_rate: Any = None,
@@ -83,6 +85,7 @@ class GPClassifier(ClassifierMixin, AbstractEstimator):
         self.inducing = inducing
         self.learn_inducing = learn_inducing
         self.initial = initial
+        self.lengthscale_prior = lengthscale_prior
         self.max_iter = max_iter
         self.batch_size = batch_size
         self.learning_rate = learning_rate

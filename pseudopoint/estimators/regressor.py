@@ -61,6 +61,11 @@ class GPRegressor(RegressorMixin, AbstractEstimator):
     initial : {"warm", "robust", "ulapane"}, default "warm"
         Start of lengthscales and variance, when `kernel` is a name. "robust": √D and the variance of y. "warm": the
         same, then an exact fit of 500 rows, for the sparse methods. "ulapane": the scheme of Ulapane et al. 2020.
+    lengthscale_prior : float, default 1.5
+        s of the prior log ℓ ~ N(log ℓ₀, s²) of every lengthscale, ℓ₀ its start: with few rows and many columns the
+        likelihood alone switches columns on and off by chance. Full passes maximise the bound less ½ Σ (log ℓ/ℓ₀)²/s²;
+        minibatches, which are for rows so many that it would not matter, and an optimiser by name leave it out.
+        ``numpy.inf``: none, maximum likelihood.
     noise_variance : float, default 0.1
         Start of σ², as a share of the target's variance; for real targets.
     max_iter : int, optional
@@ -112,6 +117,7 @@ class GPRegressor(RegressorMixin, AbstractEstimator):
         learn_inducing: Any = True,
         bound: Any = "tight",
         initial: Any = "warm",
+        lengthscale_prior: Any = 1.5,
         noise_variance: Any = 0.1,
         max_iter: Any = None,
         batch_size: Any = 1024,
@@ -132,6 +138,7 @@ class GPRegressor(RegressorMixin, AbstractEstimator):
         self.learn_inducing = learn_inducing
         self.bound = bound
         self.initial = initial
+        self.lengthscale_prior = lengthscale_prior
         self.noise_variance = noise_variance
         self.max_iter = max_iter
         self.batch_size = batch_size

@@ -35,6 +35,7 @@ from .objectives import (
     posterior_q,
     profile,
 )
+from .prior import LengthscalePrior
 from .settings import COLLAPSED_ROWS, Fitted, Settings, choose_method
 from .starts import start_family, start_general, start_raced, start_sparse
 
@@ -116,31 +117,34 @@ def _family_course(settings, method, likelihood, N):
 
 
 def _fit_exact(model, data, settings, progress) -> Fitted:
-    result = maximise(evidence, model, data, settings.max_iter or 200, progress)
+    prior = LengthscalePrior.around(model.kernel, settings)
+    result = maximise(evidence, prior, model, data, settings.max_iter or 200, progress)
     value, predictor = marginal(result.model, data)
     value = float(value)
     return _fitted(result, predictor, value, value, value, ())
 
 
 def _fit_collapsed(model, data, settings, progress) -> Fitted:
-    model, notes = start_sparse(model, data, settings)
-    result = maximise(
-        collapsed_objective(settings), model, data, settings.max_iter or 200, progress, *held_points(settings)
-    )
+    prior = LengthscalePrior.around(model.kernel, settings)
+    model, notes = start_sparse(model, data, settings, prior)
+    objective, held = collapsed_objective(settings), held_points(settings)
+    result = maximise(objective, prior, model, data, settings.max_iter or 200, progress, *held)
     return _finish(result, data, settings, notes)
 
 
 def _fit_laplace(model, data, settings, progress) -> Fitted:
-    result = maximise(mode_evidence, model, data, settings.max_iter or 200, progress)
+    prior = LengthscalePrior.around(model.kernel, settings)
+    result = maximise(mode_evidence, prior, model, data, settings.max_iter or 200, progress)
     value, predictor = laplace(result.model, data)
     return _fitted(result, predictor, float(value), float(value), np.inf, ())
 
 
 def _fit_profile(model, data, settings, progress) -> Fitted:
     """L-BFGS-B on all but q, with an inner loop of natural gradients to the best q at every step."""
-    model, notes = start_raced(model, data, settings)
-    held = (posterior_q, *held_points(settings))
-    result = maximise(profile, model, data, settings.max_iter or 200, progress, *held, carry=model.posterior.q)
+    prior = LengthscalePrior.around(model.kernel, settings)
+    model, notes = start_raced(model, data, settings, prior)
+    held, q = (posterior_q, *held_points(settings)), model.posterior.q
+    result = maximise(profile, prior, model, data, settings.max_iter or 200, progress, *held, carry=q)
     return _settle(result, with_q(result.model, result.carry), data, notes)
 
 
@@ -165,7 +169,8 @@ _converge = jax.jit(converge)
 def _fit_svgp(model, data, settings, progress) -> Fitted:
     """As for any likelihood; but q then takes its optimum for all rows, a natural step of size 1."""
     if settings.optimiser == "auto":
-        model, notes = start_sparse(model, data, settings)
+        prior = LengthscalePrior.around(model.kernel, settings)
+        model, notes = start_sparse(model, data, settings, prior)
         posterior = Whitened(model.posterior.Z, prior_q(model.posterior.Z))
         model = Model(model.kernel, model.likelihood, posterior)
     else:
@@ -176,11 +181,12 @@ def _fit_svgp(model, data, settings, progress) -> Fitted:
 
 def _fit_orthogonal(model, data, settings, progress) -> Fitted:
     """The orthogonal family with its best (m, S, a) integrated out."""
+    prior = LengthscalePrior.around(model.kernel, settings)
     model, notes = start_family(model, data, settings)
     model = Model(model.kernel, model.likelihood, MeanPoints(model.posterior.Z, model.posterior.O))
     held = () if settings.learn_inducing else (points, more_points)
     objective = orthogonal_tight if settings.tight else orthogonal_vfe
-    result = maximise(objective, model, data, settings.max_iter or 200, progress, *held)
+    result = maximise(objective, prior, model, data, settings.max_iter or 200, progress, *held)
     c: Collapsed = collapsed_orthogonal(result.model, data)
     bound = float(c.tight if settings.tight else c.vfe)
     return _fitted(result, c.predictor, bound, float(c.vfe), float(upper(result.model, data)), notes)

@@ -17,6 +17,7 @@ from ..optimise import tight, vfe
 from ..optimisers import converge, with_q
 from ..params import free
 from ..posteriors import Model
+from .prior import Penalised
 
 __all__ = [
     "collapsed_objective",
@@ -89,13 +90,14 @@ def profile(model: Model, data: Dataset, q: MeanPrecision):
     return elbo(with_q(model, q), data, len(data))[0], q
 
 
-def maximise(objective, model, data, max_iter, progress, *frozen, carry=None) -> Maximum:
-    """L-BFGS-B on all numbers of the model but the frozen ones. Raises FitError with cause and remedy."""
-    scale = float(len(data))
+def maximise(objective, prior, model, data, max_iter, progress, *frozen, carry=None) -> Maximum:
+    """L-BFGS-B on all numbers of the model but the frozen ones, under the prior of its lengthscales.
+
+    Raises FitError with cause and remedy.
+    """
+    bound, rows, numbers = Penalised(objective), (data, prior), free(model, *frozen)
     try:
-        return lbfgsb(
-            objective, free(model, *frozen), data, carry=carry, max_iter=max_iter, progress=progress, scale=scale
-        )
+        return lbfgsb(bound, numbers, rows, carry=carry, max_iter=max_iter, progress=progress, scale=float(len(data)))
     except FitError as error:
         raise FitError(f"{error}: {explain(model, data)}") from None
 

@@ -19,7 +19,7 @@ from .settings import choose_num_inducing
 
 __all__ = ["start_family", "start_general", "start_raced", "start_sparse"]
 
-RACE_ROWS, RACE_ITERATIONS = 4000, 20
+RACE_ROWS, RACE_ITERATIONS = 5000, 20
 SHORT_RACE = 8  # iterations, where each takes an inner loop
 SMALL = 500  # rows for which the race goes on to the end
 WARM_ROWS, WARM_ITERATIONS = 500, 50
@@ -32,7 +32,7 @@ def start_general(model, data, settings):
     return runner, points_notes(name, len(runner.posterior.Z), asked(data, settings))
 
 
-def start_raced(model, data, settings):
+def start_raced(model, data, settings, prior):
     """The same from the start that climbs highest; several latent functions climb too slowly for a race."""
     if model.likelihood.latents > 1:
         return start_general(model, data, settings)
@@ -41,15 +41,8 @@ def start_raced(model, data, settings):
 
     def climb(runner):
         held = (posterior_q, *held_points(settings))
-        result = maximise(
-            profile,
-            runner,
-            few,
-            min(SHORT_RACE, (settings.max_iter or 200) // 4 + 1),
-            None,
-            *held,
-            carry=runner.posterior.q,
-        )
+        length = min(SHORT_RACE, (settings.max_iter or 200) // 4 + 1)
+        result = maximise(profile, prior, runner, few, length, None, *held, carry=runner.posterior.q)
         return result._replace(model=with_q(result.model, result.carry))
 
     name, runner = _race(runners, climb)
@@ -103,7 +96,7 @@ def points_notes(name, used, M):
     return notes
 
 
-def start_sparse(model, data, settings):
+def start_sparse(model, data, settings, prior):
     """The model with pseudo-points, and notes on where they came from.
 
     Where several starts are tried, each climbs the bound of a sample of rows for a few iterations, and the best goes on
@@ -111,18 +104,21 @@ def start_sparse(model, data, settings):
     Warm hyperparameters race against cold ones, for few rows may mislead (rows that repeat look free of noise).
     """
     M, runners = asked(data, settings), {}
-    for origin, base in ({"": model} | ({" (warm)": _warm(model, data, settings)} if settings.warm else {})).items():
+    for origin, base in (
+        {"": model} | ({" (warm)": _warm(model, data, settings, prior)} if settings.warm else {})
+    ).items():
         for name, Z in candidates(settings.inducing, base.kernel, data, M, settings.seed).items():
             points = InducingPoints(jnp.asarray(Z, data.X.dtype))
             runners[name + origin] = Model(base.kernel, base.likelihood, points)
     few = cast(sample(data, RACE_ROWS, settings.seed), data.X.dtype)
     length = max(RACE_ITERATIONS, settings.max_iter or 200) if len(data) <= SMALL else RACE_ITERATIONS
-    climb = lambda runner: maximise(collapsed_objective(settings), runner, few, length, None, *held_points(settings))
+    objective, held = collapsed_objective(settings), held_points(settings)
+    climb = lambda runner: maximise(objective, prior, runner, few, length, None, *held)
     name, runner = _race(runners, climb)
     return runner, points_notes(name, len(runner.posterior.Z), M)
 
 
-def _warm(model, data, settings):
+def _warm(model, data, settings, prior):
     """The model with hyperparameters from an exact fit of a few rows, tempered.
 
     Sparse bounds have optima in which a weak input is ignored for good; an exact fit of few rows tells which inputs
@@ -130,7 +126,7 @@ def _warm(model, data, settings):
     smaller than usual, and no input starts as irrelevant, where its gradient would vanish.
     """
     few = cast(sample(data, WARM_ROWS, settings.seed), data.X.dtype)
-    learned = maximise(evidence, model, few, WARM_ITERATIONS, None).model
+    learned = maximise(evidence, prior, model, few, WARM_ITERATIONS, None).model
     noise = Gaussian(jnp.maximum(learned.likelihood.variance, model.likelihood.variance))
     kernel = learned.kernel
     if isinstance(kernel, AbstractStationary | Periodic):

@@ -1,0 +1,61 @@
+"""What is believed of lengthscales before any row is seen, and bounds that take it into account."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from ..kernels import AbstractKernel
+from ..params import Number
+from .settings import Settings
+
+__all__ = ["LengthscalePrior", "Penalised"]
+
+
+class LengthscalePrior(eqx.Module):
+    """log ℓ ~ N(log ℓ₀, s²) for every lengthscale of a kernel on its own, where ℓ₀ is what it starts from.
+
+    With a lengthscale a column and few rows the evidence has maxima at which columns are switched on and off by chance.
+    A term of ½ (log ℓ/ℓ₀)²/s² nats holds ℓ within a factor of e^{±2s} or so unless the rows, whose evidence grows with
+    their number, say otherwise. s = ∞ is no prior.
+    """
+
+    centres: tuple[Float[Number, "..."], ...]
+    spread: Float[Number, ""]
+
+    @classmethod
+    def around(cls, kernel: AbstractKernel, settings: Settings) -> "LengthscalePrior":
+        """The prior that was asked for, its centre where the kernel stands now."""
+        return cls(tuple(lengthscales(kernel)), jnp.asarray(settings.lengthscale_prior))
+
+    def penalty(self, kernel: AbstractKernel) -> Float[Array, ""]:
+        """½ Σ (log ℓ − log ℓ₀)²/s²: −log p(log ℓ) less its least value."""
+        # Σⱼ (log ℓⱼ − log ℓ₀ⱼ)² / 2s²
+        pairs = zip(lengthscales(kernel), self.centres, strict=True)
+        return sum((jnp.sum((jnp.log(l / l0) / self.spread) ** 2) for l, l0 in pairs), jnp.asarray(0.0)) / 2
+
+
+def lengthscales(kernel: AbstractKernel) -> list[Any]:
+    """The lengthscales of a kernel and of those it is made of."""
+    has = lambda part: hasattr(part, "lengthscale")
+    return [part.lengthscale for part in jax.tree.leaves(kernel, is_leaf=has) if has(part)]
+
+
+@dataclass(frozen=True)
+class Penalised:
+    """An objective of (model, data) or (model, data, carry), less the penalty: of (model, (data, prior), …).
+
+    Two of the same objective are equal, so that it is compiled once; the prior's numbers come with the data.
+    """
+
+    objective: Callable
+
+    def __call__(self, model, rows, *carry):
+        """The objective less the penalty, and the carry where there is one."""
+        data, prior = rows
+        value, penalty = self.objective(model, data, *carry), prior.penalty(model.kernel)
+        return (value[0] - penalty, *value[1:]) if carry else value - penalty
