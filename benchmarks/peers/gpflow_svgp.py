@@ -11,8 +11,8 @@ Matérn-5/2 with one lengthscale per column, started at √D, variance 1; M indu
 centres (n_init=1, random_state=0), learned with the rest; whitened; no mean function; GPflow's default jitter. Two
 classes: Bernoulli, probit, one latent function. More: one latent function a class, all with one kernel and the same
 inducing inputs, and RobustMax (20-point quadrature, ε fixed unless --learn-epsilon) or Softmax (Monte Carlo). Every
-step draws one batch, takes a natural-gradient step on q(u) with it, γ log-linear from --gamma-start to --gamma over --gamma-steps, then an
-Adam step on the kernel and the inducing inputs with the same batch: both in one tf.function.
+step draws one batch, takes a natural-gradient step on q(u) with it, γ log-linear from --gamma-start to --gamma over
+--gamma-steps, then an Adam step on the kernel and the inducing inputs with the same batch: both in one tf.function.
 
 `seconds` is the fit from raw arrays to a learned model: standardising, k-means, tracing and optimisation, without
 imports, reading and testing. `seconds_tracing` is the first step less the median of the others; some of it is
