@@ -1,4 +1,4 @@
-"""What experiments of Kobe's thesis share: the sinusoid, models, steppers and courses on all rows."""
+"""What experiments of Kobe's thesis share: the sinusoid, models, steppers, courses, and how two courses compare."""
 
 from functools import cache
 from typing import Any
@@ -14,10 +14,18 @@ from pseudopoint.inducing import kmeans
 from pseudopoint.initial import ulapane
 from pseudopoint.kernels import RBF
 from pseudopoint.likelihoods import Gaussian
+from pseudopoint.minimisers import FitError
+from pseudopoint.optimise import standard_elbo
 from pseudopoint.optimisers import AbstractStepper, Alternate, NaturalGradient, Optax, constant
 from pseudopoint.params import cast
 from pseudopoint.posteriors import Model, Whitened
+from pseudopoint.training import fit
+from pseudopoint.training import start as begin
 
+from ._rows import marks, number
+
+WHOLE = jax.jit(standard_elbo)
+SHARE = 0.01  # of a climb: levels that differ by less count as one
 Hyper = tuple[float, float, float]  # lengthscale, kernel variance, noise variance
 
 
@@ -67,3 +75,33 @@ def stepper(gamma: float | None, rate: float) -> AbstractStepper:
         return Optax(adam, (), False)
     rest = Optax(adam, (lambda m: m.posterior.q,), False)
     return Alternate(rest, NaturalGradient(constant(gamma), tight=False))
+
+
+def along(gamma: float | None, data: Dataset, M: int, batch: int, config: Any) -> dict[str, Any]:
+    """The bound of all rows along the way of `config.steps` minibatch steps from the thesis' start, looked at every
+    `config.every` steps at most; and the hyperparameters at its end."""
+    rule, model = problem(gamma, data, M, config)
+    state = begin(model, rule, data)
+    steps, bound, stopped = [0], [number(WHOLE(state.model, data))], None
+    looks = set(marks(config.steps // config.every, 45))
+    for look in range(1, config.steps // config.every + 1):
+        try:
+            state, _ = fit(state, rule, data, steps=config.every, batch_size=batch, segment=config.every)
+        except FitError as error:
+            stopped = str(error)
+            break
+        if look in looks:
+            steps.append(state.step)
+            bound.append(number(WHOLE(state.model, data)))
+    figures = {"steps": steps, "bound": bound, "learned": [number(x) for x in hyperparameters(state.model)]}
+    return figures | {"undone": state.undone, "stopped": stopped}
+
+
+def compared(pair: tuple[dict[str, Any], dict[str, Any]]) -> dict[str, Any]:
+    """Steps of both to their common level, their best bounds, the climb, and who is ahead at the first look."""
+    best = [max(row["bound"]) for row in pair]
+    climb = max(best) - pair[0]["bound"][0]
+    level = min(best) - SHARE * climb
+    steps = [row["steps"][int(np.argmax(np.array(row["bound"]) >= level))] for row in pair]
+    early = pair[0]["bound"][:2][-1] > pair[1]["bound"][:2][-1]
+    return {"steps": steps, "best": best, "share": (best[0] - best[1]) / climb, "early": early, "of": pair[0]}

@@ -11,16 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
 from matplotlib.figure import Figure
 
-from pseudopoint.minimisers import FitError
-from pseudopoint.optimise import standard_elbo
-from pseudopoint.training import fit, start
-
-from ._kobe import hyperparameters, problem, sinusoid
-from ._rows import grouped, marks, number, product
+from ._kobe import SHARE, along, compared, sinusoid
+from ._rows import grouped, product
 
 SOURCE = "Kobe 2021, figures 4.3 to 4.5"
 PUBLISHED = (
@@ -34,8 +29,7 @@ CUT = (
 )
 TABLES = ()
 RULES = ("NGD", "Adam")
-WHOLE = jax.jit(standard_elbo)
-SHARE, LARGE, SAME = 0.01, 100, 2.0  # of the climb; the thesis' large M; numbers of steps that count as the same
+LARGE, SAME = 100, 2.0  # the thesis' large M; numbers of steps that count as the same
 
 
 @dataclass(frozen=True)
@@ -69,23 +63,8 @@ def cases(config: Config) -> list[dict[str, Any]]:
 
 def run(case: dict[str, Any], config: Config, folder: Path) -> dict[str, Any]:
     """The bound of all rows along the way."""
-    data = sinusoid(case["N"], case["noise"], 0)
     gamma = config.gammas[case["batch"] < case["N"]] if case["rule"] == "NGD" else None
-    rule, model = problem(gamma, data, case["M"], config)
-    state = start(model, rule, data)
-    steps, bound, stopped = [0], [number(WHOLE(state.model, data))], None
-    looks = set(marks(config.steps // config.every, 45))
-    for look in range(1, config.steps // config.every + 1):
-        try:
-            state, _ = fit(state, rule, data, steps=config.every, batch_size=case["batch"], segment=config.every)
-        except FitError as error:
-            stopped = str(error)
-            break
-        if look in looks:
-            steps.append(state.step)
-            bound.append(number(WHOLE(state.model, data)))
-    figures = {"steps": steps, "bound": bound, "learned": [number(x) for x in hyperparameters(state.model)]}
-    return figures | {"undone": state.undone, "stopped": stopped}
+    return along(gamma, sinusoid(case["N"], case["noise"], 0), case["M"], case["batch"], config)
 
 
 def pairs(rows: list[dict[str, Any]]) -> list[tuple[dict[str, Any], dict[str, Any]]]:
@@ -99,16 +78,6 @@ def group(row: dict[str, Any]) -> str:
     if row["M"] < LARGE:
         return "M small"
     return "M large, no minibatch" if row["batch"] == row["N"] else "M large, minibatch"
-
-
-def compared(pair: tuple[dict[str, Any], dict[str, Any]]) -> dict[str, Any]:
-    """Steps of both to their common level, their best bounds, the climb, and who is ahead at the first look."""
-    best = [max(row["bound"]) for row in pair]
-    climb = max(best) - pair[0]["bound"][0]
-    level = min(best) - SHARE * climb
-    steps = [row["steps"][int(np.argmax(np.array(row["bound"]) >= level))] for row in pair]
-    early = pair[0]["bound"][:2][-1] > pair[1]["bound"][:2][-1]
-    return {"steps": steps, "best": best, "share": (best[0] - best[1]) / climb, "early": early, "of": pair[0]}
 
 
 def table(rows: list[dict[str, Any]]) -> list[list[str]]:
