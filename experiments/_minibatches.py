@@ -157,6 +157,23 @@ def share_ahead(pairs: list[tuple[dict, dict]], height: Callable[[dict], np.ndar
     return float(np.mean(np.concatenate([ahead(*pair, height, after) for pair in pairs])))
 
 
+def sooner(pairs: list[tuple[dict, dict]], height: Callable[[dict], np.ndarray]) -> float:
+    """Seconds of mine to the level that both reach, over those of the other; the median of the pairs (mine, other).
+
+    The level is 1 % of the climb below the lower of the two highest figures; the climb is from the start to the higher.
+    """
+
+    def seconds(row, level):
+        return row["milliseconds"][row["rule"]] * row["steps"][max(1, int(np.argmax(height(row) >= level)))]
+
+    ratios = []
+    for mine, other in pairs:
+        highest = [max(height(row)) for row in (mine, other)]
+        level = min(highest) - 0.01 * (max(highest) - height(mine)[0])
+        ratios.append(seconds(mine, level) / seconds(other, level))
+    return float(np.median(ratios))
+
+
 def contests(
     rows: list[dict], rule: str, others: tuple[str, ...]
 ) -> Iterator[tuple[str, str, list[tuple[dict, dict]]]]:

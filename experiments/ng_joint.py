@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from ._minibatches import LEARNING, bound_height, contests, course, draw_bounds, share_ahead, step_times
+from ._minibatches import LEARNING, bound_height, contests, course, draw_bounds, share_ahead, sooner, step_times
 from ._minibatches import joint_rules as rules
 from ._rows import grouped, product, shown
 from .settings import LIKELIHOODS, small
@@ -116,5 +116,8 @@ def against(rows: list[dict], rule: str, after: int) -> tuple[list[float], str]:
     for name, other, pairs in contests(rows, rule, OTHERS):
         shares.append(share_ahead(pairs, bound_height, after))
         above = np.median([bound_height(a)[-1] - bound_height(b)[-1] for a, b in pairs])
-        text.append(f"{name}: above {other} at {100 * shares[-1]:.0f} % of the marks, in the end by {above:.4g} nats")
+        text.append(
+            f"{name}: {sooner(pairs, bound_height):.2g} of the time of {other} to the level of both, above it at"
+        )
+        text[-1] += f" {100 * shares[-1]:.0f} % of the marks, in the end by {above:.4g} nats"
     return shares, "; ".join(text)
