@@ -1,5 +1,8 @@
 """The prior of lengthscales: its formula, what a fit under it solves, and what it is for."""
 
+# Parts of fitted models are reached by name, which a type checker cannot follow.
+# pyright: reportAttributeAccessIssue=false
+
 import jax
 import jax.numpy as jnp
 import numpy as np
