@@ -132,17 +132,25 @@ def figure(rows: list[dict]) -> Figure:
 
 def verdict(rows: list[dict]) -> tuple[str, str]:
     """In the end: ORTHNAT above ORTH, above both coupled ones, above HYBRID and DECOUPLED, on every table?"""
-    orders, held = [], []
+    text, held = [], []
     for (name,), of in grouped(rows, "table").items():
-        ends = {row["rule"]: float(numbers(row["bound"], -1e9)[-1]) for row in of}
-        if not set(METHODS) <= set(ends):
+        by = {row["rule"]: row for row in of}
+        if not set(METHODS) <= set(by):
             continue
+        all_made = min(row["steps"][-1] for row in of)
+        ends = {rule: float(numbers(row["bound"], -1e9)[-1]) for rule, row in by.items()}
+        at = lambda row, steps: float(np.interp(steps, row["steps"], numbers(row["bound"], -1e9)))
+        then = {rule: at(row, all_made) for rule, row in by.items()}
         levels = [[ends[rule] for rule in level] for level in LEVELS]
         held.append(all(min(above) > max(below) for above, below in zip(levels, levels[1:], strict=False)))
-        order = ", ".join(f"{rule} {end:.4f}" for rule, end in sorted(ends.items(), key=lambda item: -item[1]))
-        orders.append(f"{name}: {order}")
+        text.append(f"{name}: {order(ends)}; after {all_made} steps, which all made: {order(then)}")
     if not held:
         return "untested", "It takes all six models on a table."
-    text = f"Bound over N in the end, at equal time: {'; '.join(orders)}. The published order holds on {sum(held)} of"
-    text += f" {len(held)}." + (f" {JOINT} is ours." if JOINT in text else "")
-    return ("agrees" if all(held) else "disagrees"), text
+    why = f"Bound over N in the end, at equal time: {'. '.join(text)}. The published order holds in the end on"
+    why += f" {sum(held)} of {len(held)}." + (f" {JOINT} is ours." if JOINT in why else "")
+    return ("agrees" if all(held) else "disagrees"), why
+
+
+def order(heights: dict[str, float]) -> str:
+    """From the highest down."""
+    return ", ".join(f"{rule} {height:.4f}" for rule, height in sorted(heights.items(), key=lambda item: -item[1]))
