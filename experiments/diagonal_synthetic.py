@@ -200,8 +200,8 @@ def verdict(rows: list[dict[str, Any]]) -> tuple[str, str]:
         f"Exact natural gradients in O(M) end as high as dense ones on {sum(as_high)} of {len(seeds)} data sets, and "
         f"are within 2 nats of the evidence in fewer steps on {sum(sooner)}: after {worst(steps, ours):.0f} at most, "
         f"dense ones {worst(steps, dense[0]):.0f}, dense by Adam {worst(steps, dense[1]):.0f} (both natural ones have "
-        f"the best q at once, so that Adam's steps on the hyperparameters set the pace). Nats below the evidence in the "
-        f"end, at most: {worst(end, ours):.3g}, dense {worst(end, dense[0]):.3g}, dense by Adam "
+        f"the best q at once, so that Adam's steps on the hyperparameters set the pace). Nats below the evidence in "
+        f"the end, at most: {worst(end, ours):.3g}, dense {worst(end, dense[0]):.3g}, dense by Adam "
         f"{worst(end, dense[1]):.3g}"
     )
     thesis = [end(seed, "thesis, γ → 0.1") for seed in seeds if (seed, "thesis, γ → 0.1") in joint]

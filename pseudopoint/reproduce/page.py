@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from matplotlib.figure import Figure
+from PIL import Image
 
 from pseudopoint.files import whole_file
 from pseudopoint.report.markup import PAGE, STYLE, paragraph
@@ -141,9 +142,10 @@ def _setting(module: Experiment, config: dict[str, Any]) -> str:
 
 
 def _picture(name: str, figure: Figure, out: Path) -> str:
-    """The figure as NAME.png, and the same bytes inside the page."""
-    image = io.BytesIO()
-    figure.savefig(image, format="png", dpi=110, metadata={"Software": None})
+    """The figure as NAME.png, in 64 colours (a quarter of the bytes), and the same bytes inside the page."""
+    drawn, image = io.BytesIO(), io.BytesIO()
+    figure.savefig(drawn, format="png", dpi=110)
+    Image.open(drawn).convert("RGB").quantize(64, dither=Image.Dither.NONE).save(image, format="png", optimize=True)
     with whole_file(out / f"{name}.png") as file:
         file.write(image.getvalue())
     alt = f"Figure of the experiment {name}; the table below has its numbers."
