@@ -60,7 +60,8 @@ ENDS = {"ORTHNAT": 6.0, "ORTH": 5.0, "COUPLEDNAT": 4.0, "COUPLED": 3.0, "HYBRID"
 
 
 def fits(ends, **figures):
-    return [{"table": "t", "rule": rule, "bound": [0.0, end], "accuracy": end} | figures for rule, end in ends.items()]
+    row = {"table": "t", "steps": [0, 10]}
+    return [row | {"rule": rule, "bound": [0.0, end], "accuracy": end} | figures for rule, end in ends.items()]
 
 
 @pytest.mark.parametrize("name", ["decoupled_elbo", "decoupled_accuracy"])
@@ -70,6 +71,25 @@ def test_verdicts_on_the_six_families(name):
     assert verdict(ENDS | {"COUPLED": 7.0}) == "disagrees"
     assert verdict(ENDS | {"ORTHNAT": 4.5}) == "disagrees"
     assert verdict({rule: end for rule, end in ENDS.items() if rule != "HYBRID"}) == "untested"
+
+
+def test_figure_2c_compares_after_as_many_steps_too():
+    rows = fits(ENDS)
+    rows[0]["steps"] = [0, 40]  # ORTHNAT: at 6 after 40 steps, at 1.5 after the 10 that all made
+    assert "after 10 steps, which all made: ORTH 5.0000" in experiment("decoupled_elbo", FOLDER).verdict(rows)[1]
+
+
+def test_who_is_sooner_at_the_level_of_both():
+    experiment("line_search", FOLDER)  # makes the folder importable
+    sooner = importlib.import_module("pseudopoint_experiments._minibatches").sooner
+    row = lambda rule, ms, bound: {"rule": rule, "steps": [0, 1, 2, 3], "milliseconds": {rule: ms}, "bound": bound}
+    height = lambda row: np.array(row["bound"])
+    quick, slow = row("a", 3.0, [0.0, 99.5, 100.0, 100.0]), row("b", 2.0, [0.0, 10.0, 50.0, 100.0])
+    assert sooner([(quick, slow)], height) == 3.0 / 6.0  # 99 is reached after 1 step of 3 ms, and after 3 of 2 ms
+    assert sooner([(slow, quick)], height) == 2.0
+    low = row("c", 1.0, [0.0, 40.0, 49.5, 50.0])  # its level, 50 − 1: after 2 of 1 ms, and 1 of 3 ms
+    assert sooner([(low, quick)], height) == 2.0 / 3.0
+    assert sooner([(quick, slow), (quick, slow), (slow, quick)], height) == 0.5  # the median
 
 
 def test_what_experiments_share():
