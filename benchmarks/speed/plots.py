@@ -9,6 +9,7 @@ matplotlib.use("Agg")
 
 import matplotlib.pyplot as plt
 import numpy as np
+from matplotlib.ticker import NullLocator
 from tables import by_case, exponents, name_of
 
 COLOURS = {
@@ -51,7 +52,10 @@ def growth(rows: list[dict[str, Any]], path: Path) -> None:
             x, 1e3 * np.array(curve["seconds"]), "o-", color=COLOURS["ours"], label=f"exponent {curve['last']:.2f}"
         )
         axes.loglog(x, 1e3 * np.array(curve["floor"]), ":", color="black", label="floor")
+        axes.set_xticks(x, [f"{size:g}" for size in x], fontsize=7, rotation=30)
         axes.set_xlabel(symbol)
+        axes.tick_params(axis="y", which="both", labelsize=7)
+        axes.xaxis.set_minor_locator(NullLocator())
         axes.legend(fontsize=7, frameon=False)
     panels[0][0].set_ylabel("ms")
     _save(figure, path)
