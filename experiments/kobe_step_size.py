@@ -1,4 +1,4 @@
-"""Why is our grid not the thesis'? The size of a natural step, which the thesis does not print (Kobe 2021, 4.3 to 4.5).
+"""Is our grid not the thesis' for the size of natural steps, which it does not print? (Kobe 2021, figures 4.3 to 4.5.)
 
 The setting of `kobe_grid` at N = 1000 and noise 0.01, with natural steps of four sizes. `bound`, and the common level
 of a size and Adam, as there.
@@ -13,10 +13,10 @@ from matplotlib.figure import Figure
 from ._kobe import along, compared, sinusoid
 from ._rows import grouped, product
 
-SOURCE = "ours: the cause of a difference from Kobe 2021, figures 4.3 to 4.5"
+SOURCE = "ours: a possible cause of a difference from Kobe 2021, figures 4.3 to 4.5"
 PUBLISHED = (
     "M small: NGD is always faster than Adam. M large and minibatches: NGD is slower, and reaches the same optimum. "
-    "In `kobe_grid`, with natural steps of 0.1, the second is not so. Is the step's size the cause?"
+    "In `kobe_grid`, with natural steps of 0.1, the second is not so. Does one size give both?"
 )
 CUT = "One N, one noise, one data set."
 TABLES = ()
@@ -96,17 +96,24 @@ def figure(rows: list[dict[str, Any]]) -> Figure:
 
 
 def verdict(rows: list[dict[str, Any]]) -> tuple[str, str]:
-    """Is there a γ with which NGD is slower in every large setting with batches, and one with which it is faster?"""
-    large = [found for found in pairs(rows) if found["of"]["M"] >= LARGE and found["of"]["batch"] < max(FULL.batch)]
-    by_size: dict[float, list[float]] = {}
-    for found in large:
-        by_size.setdefault(found["of"]["gamma"], []).append(ratio(found))
-    if not by_size or {len(of) for of in by_size.values()} != {len(FULL.batch) - 1}:
+    """Is there one γ with which NGD is faster in all small settings, and slower in all large ones with batches?"""
+    by_size: dict[float, tuple[list[float], list[float]]] = {}
+    for found in pairs(rows):
+        of, (small, large) = found["of"], by_size.setdefault(found["of"]["gamma"], ([], []))
+        if of["M"] < LARGE:
+            small.append(ratio(found))
+        elif of["batch"] < max(FULL.batch):
+            large.append(ratio(found))
+    whole = len(FULL.batch), len(FULL.batch) - 1
+    if not by_size or any((len(small), len(large)) != whole for small, large in by_size.values()):
         return "untested", "Settings are missing."
-    said = "; ".join(f"γ = {gamma:g}: {min(of):.2g} to {max(of):.2g}" for gamma, of in sorted(by_size.items()))
-    slower = [gamma for gamma, of in by_size.items() if min(of) > 1]
-    faster = [gamma for gamma, of in by_size.items() if max(of) < 1]
-    text = f"M = {LARGE}, minibatches, NGD's steps to the common level over Adam's: {said}."
-    if slower and faster:
-        return "agrees", f"{text} So the size of the step decides who is slower, and the thesis must have had another."
-    return "disagrees", f"{text} The size of the step is not the cause, or not alone."
+    words = [
+        f"γ = {gamma:g}: M small {min(small):.2g} to {max(small):.2g}, M large with minibatches {min(large):.2g} to "
+        f"{max(large):.2g}"
+        for gamma, (small, large) in sorted(by_size.items())
+    ]
+    slower = [gamma for gamma, (_, large) in by_size.items() if min(large) > 1]
+    both = [gamma for gamma in slower if max(by_size[gamma][0]) < 1]
+    text = f"NGD's steps to the common level over Adam's. {'; '.join(words)}. With M large NGD is slower for "
+    text += f"{len(slower)} of {len(by_size)} sizes, and for {len(both)} of them it is faster with M small."
+    return ("agrees" if both else "disagrees"), text

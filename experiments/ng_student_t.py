@@ -133,7 +133,7 @@ def against_adam(rows: list[dict], rule: str) -> tuple[list[float], str]:
     for (name,), of in grouped(rows, "table").items():
         mine, adam = best_rate(of, rule), best_rate(of, "Adam")
         by = {(row["rule"], row["split"]): row for row in of}
-        pairs = [(by[mine, s], by[adam, s]) for name, s in by if name == mine and (adam, s) in by]
+        pairs = [(by[mine, s], by[adam, s]) for named, s in by if named == mine and (adam, s) in by]
         if not pairs:
             continue
         ratios.append(sooner(pairs, bound_height))

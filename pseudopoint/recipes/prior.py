@@ -21,7 +21,7 @@ class LengthscalePrior(eqx.Module):
 
     With a lengthscale a column and few rows the evidence has maxima at which columns are switched on and off by chance.
     A term of ½ (log ℓ/ℓ₀)²/s² nats holds ℓ within a factor of e^{±2s} or so unless the rows, whose evidence grows with
-    their number, say otherwise. s = ∞ is no prior.
+    their number, say otherwise. s = ∞ is no prior. Ours: the papers maximise the bound alone.
     """
 
     centres: tuple[Float[Number, "..."], ...]

@@ -59,8 +59,8 @@ class Fitted(NamedTuple):
 def choose_method(N: int, likelihood: AbstractLikelihood) -> tuple[str, str]:
     """The method for N rows, and why."""
     if not isinstance(likelihood, Gaussian):
-        # One function: at 3,760 to 4,860 rows of four tables full passes took 0.9 to 1.9 of the processor time of
-        # minibatches, and their bound was higher where a prior of many lengthscales did not hold it down.
+        # One function: at 3,760 to 4,860 rows full passes took 0.9 to 1.9 of the processor time of minibatches; test
+        # log densities were better on phoneme and magic by 0.004 and 0.002, worse on adult and abalone by up to 0.003.
         # C latent functions take more steps to their best posterior, each blind to the others, and more so with each.
         # Full passes of softmax took 0.6 to 0.9 of the processor time of minibatches up to 200 rows of three classes,
         # 0.6 to 1.3 at 400 and 600, 1.0 to 1.1 at 200 of four, 2.0 at 400 of five. Their bound was higher each time.
