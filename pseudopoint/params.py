@@ -14,7 +14,7 @@ import jax
 import jax.core
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 __all__ = ["Free", "Number", "bounded", "cast", "clipped", "free", "positive", "real", "softplus"]
 
@@ -192,16 +192,26 @@ class Free(eqx.Module, Generic[T]):
             leaves[i] = bijector.constrain(part.reshape(np.shape(leaves[i])))
         return jax.tree.unflatten(structure, leaves)
 
+    def selected(self, *chosen: Callable[[T], Any]) -> Bool[np.ndarray, " P"]:
+        """Which numbers of the vector belong to what is chosen, e.g. `lambda m: m.posterior.Z`."""
+        named, leaves = _places(self.model, chosen), jax.tree.leaves(self.model)
+        sizes = np.array([np.size(leaves[i]) for i in self.where], int)
+        return np.repeat(np.array([i in named for i in self.where], bool), sizes)
+
+
+def _places(model, chosen) -> set[int]:
+    """Which leaves are chosen, by their number."""
+    leaves, structure = jax.tree.flatten(model)
+    places = jax.tree.unflatten(structure, range(len(leaves)))
+    return {place for select in chosen for place in jax.tree.leaves(select(places))}
+
 
 def free(model: T, *frozen: Callable[[T], Any]) -> Free[T]:
     """All floating numbers of `model` except those selected by `frozen`, e.g. `lambda m: m.posterior.Z`.
 
     The model's leaves must be JAX arrays of one dtype (see `cast`).
     """
-    leaves, structure = jax.tree.flatten(model)
-    places = jax.tree.unflatten(structure, range(len(leaves)))
-    held = {place for select in frozen for place in jax.tree.leaves(select(places))}
-    bijectors = _bijectors(model)
+    leaves, held, bijectors = jax.tree.leaves(model), _places(model, frozen), _bijectors(model)
     learned = lambda i: eqx.is_inexact_array(leaves[i]) and i not in held and bijectors[i] is not None
     where = tuple(i for i in range(len(leaves)) if learned(i))
     chosen = tuple(bijectors[i] for i in where)

@@ -8,7 +8,7 @@ import pytest
 
 from pseudopoint import minimisers
 from pseudopoint.history import Record
-from pseudopoint.minimisers import FitError, lbfgsb
+from pseudopoint.minimisers import FitError, base, lbfgsb
 from pseudopoint.params import cast, free, positive
 
 TOP = np.array([0.3, -1.2, 2.0])
@@ -71,6 +71,15 @@ def test_the_maximum_of_a_concave_function_is_found():
 def test_what_is_frozen_stays():
     result = lbfgsb(hill, at(5.0, 5.0, 5.0, frozen=[lambda p: p.scale]), 7.0)
     assert float(result.model.scale) == 3.0
+    np.testing.assert_allclose(result.model.x, TOP, atol=1e-4)
+
+
+def test_only_what_is_to_move_moves_without_another_compilation():
+    every = at(5.0, 5.0, 5.0)
+    lbfgsb(hill, every, 7.0)
+    before = base._value_and_gradient._cache_size()
+    result = lbfgsb(hill, every, 7.0, moving=every.selected(lambda p: p.x))
+    assert float(result.model.scale) == 3.0 and base._value_and_gradient._cache_size() == before
     np.testing.assert_allclose(result.model.x, TOP, atol=1e-4)
 
 

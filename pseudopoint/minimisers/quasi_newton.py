@@ -22,8 +22,10 @@ def lbfgsb(
     max_iter: int = 200,
     progress: Progress | None = None,
     scale: float = 1.0,
+    moving: np.ndarray | None = None,
 ) -> Maximum:
-    """Maximises `bound(model, data)` over the free numbers of a model by L-BFGS-B with 20 pairs.
+    """Maximises `bound(model, data)` over the free numbers of a model by L-BFGS-B with 20 pairs; only over the `moving`
+    ones of them, where these are given as flags [P].
 
     The objective is divided by `scale` (pass the number of rows) so that tolerances mean the same for every table.
     Where it is not finite, the optimiser is shown a bowl around the best point so far, which its line search leaves at
@@ -35,18 +37,26 @@ def lbfgsb(
     """
     climb = Climb(bound, free, data, carry=carry, scale=scale, progress=progress, total=max_iter)
     climb.first()
+    start, moves = climb.best.copy(), np.ones(len(climb.best), bool) if moving is None else moving
 
-    def walled(x):
+    def whole(part):
+        x = start.copy()
+        x[moves] = part
+        return x
+
+    def walled(part):
+        x = whole(part)
         value, gradient = climb(x)
         away = x - climb.best
-        return (value, gradient) if np.isfinite(value) else (climb.lowest + 1.0 + away @ away, 2 * away)
+        value, gradient = (value, gradient) if np.isfinite(value) else (climb.lowest + 1.0 + away @ away, 2 * away)
+        return value, gradient[moves]
 
     result = scipy.optimize.minimize(
         walled,
-        climb.best,
+        start[moves],
         jac=True,
         method="L-BFGS-B",
-        callback=climb.record,
+        callback=lambda part: climb.record(whole(part)),
         options={"maxiter": max_iter, "maxcor": 20, "maxfun": 4 * max_iter + 20, "ftol": 1e-9, "gtol": 1e-6},
     )
     return climb.maximum(result.status == 0)

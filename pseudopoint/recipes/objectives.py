@@ -90,14 +90,17 @@ def profile(model: Model, data: Dataset, q: MeanPrecision):
     return elbo(with_q(model, q), data, len(data))[0], q
 
 
-def maximise(objective, prior, model, data, max_iter, progress, *frozen, carry=None) -> Maximum:
-    """L-BFGS-B on all numbers of the model but the frozen ones, under the prior of its lengthscales.
+def maximise(objective, prior, model, data, max_iter, progress, *frozen, carry=None, only=None) -> Maximum:
+    """L-BFGS-B on all numbers of the model but the frozen ones, or on those alone that `only` selects (which compiles
+    nothing anew), under the prior of its lengthscales.
 
     Raises FitError with cause and remedy.
     """
     bound, rows, numbers = Penalised(objective), (data, prior), free(model, *frozen)
+    moving = None if only is None else numbers.selected(only)
+    options = {"max_iter": max_iter, "progress": progress, "scale": float(len(data))}
     try:
-        return lbfgsb(bound, numbers, rows, carry=carry, max_iter=max_iter, progress=progress, scale=float(len(data)))
+        return lbfgsb(bound, numbers, rows, carry=carry, moving=moving, **options)
     except FitError as error:
         raise FitError(f"{error}: {explain(model, data)}") from None
 

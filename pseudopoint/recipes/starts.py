@@ -14,12 +14,12 @@ from ..optimisers import with_q
 from ..params import cast
 from ..posteriors import InducingPoints, Model, Whitened
 from .families import FAMILIES, prior_q, several
-from .objectives import collapsed_objective, evidence, held_points, maximise, posterior_q, profile
+from .objectives import collapsed_objective, evidence, held_points, maximise, points, posterior_q, profile
 from .settings import choose_num_inducing
 
 __all__ = ["start_family", "start_general", "start_raced", "start_sparse"]
 
-RACE_ROWS, RACE_ITERATIONS = 5000, 20
+RACE_ROWS, POINTS_ITERATIONS, RACE_ITERATIONS = 5000, 6, 14
 SHORT_RACE = 8  # iterations, where each takes an inner loop
 SMALL = 500  # rows for which the race goes on to the end
 WARM_ROWS, WARM_ITERATIONS = 500, 50
@@ -52,8 +52,8 @@ def start_raced(model, data, settings, prior):
 def _general(model, data, settings, way) -> dict[str, Model]:
     """A model for every way to place the points."""
     C, runners = model.likelihood.latents, {}
-    for name, points in candidates(way, model.kernel, data, asked(data, settings), settings.seed).items():
-        Z = jnp.asarray(points, data.X.dtype)
+    for name, placed in candidates(way, model.kernel, data, asked(data, settings), settings.seed).items():
+        Z = jnp.asarray(placed, data.X.dtype)
         runners[name] = Model(model.kernel, model.likelihood, several(Whitened(Z, prior_q(Z)), C))
     return runners
 
@@ -101,6 +101,8 @@ def start_sparse(model, data, settings, prior):
 
     Where several starts are tried, each climbs the bound of a sample of rows for a few iterations, and the best goes on
     from where it stands. The bound before climbing is a poor judge: points move, and take the hyperparameters along.
+    At first the points move alone: while they are not yet where the function is, hyperparameters would take flight into
+    long lengthscales and a large variance, where it is smooth, and come back slowly.
     Warm hyperparameters race against cold ones, for few rows may mislead (rows that repeat look free of noise).
     """
     M, runners = asked(data, settings), {}
@@ -108,12 +110,17 @@ def start_sparse(model, data, settings, prior):
         {"": model} | ({" (warm)": _warm(model, data, settings, prior)} if settings.warm else {})
     ).items():
         for name, Z in candidates(settings.inducing, base.kernel, data, M, settings.seed).items():
-            points = InducingPoints(jnp.asarray(Z, data.X.dtype))
-            runners[name + origin] = Model(base.kernel, base.likelihood, points)
+            posterior = InducingPoints(jnp.asarray(Z, data.X.dtype))
+            runners[name + origin] = Model(base.kernel, base.likelihood, posterior)
     few = cast(sample(data, RACE_ROWS, settings.seed), data.X.dtype)
     length = max(RACE_ITERATIONS, settings.max_iter or 200) if len(data) <= SMALL else RACE_ITERATIONS
     objective, held = collapsed_objective(settings), held_points(settings)
-    climb = lambda runner: maximise(objective, prior, runner, few, length, None, *held)
+
+    def climb(runner):
+        if settings.learn_inducing:
+            runner = maximise(objective, prior, runner, few, POINTS_ITERATIONS, None, *held, only=points).model
+        return maximise(objective, prior, runner, few, length, None, *held)
+
     name, runner = _race(runners, climb)
     return runner, points_notes(name, len(runner.posterior.Z), M)
 
@@ -123,7 +130,8 @@ def _warm(model, data, settings, prior):
 
     Sparse bounds have optima in which a weak input is ignored for good; an exact fit of few rows tells which inputs
     matter before any pseudo-point is placed. What it cannot know from few rows is held back: the noise starts no
-    smaller than usual, and no input starts as irrelevant, where its gradient would vanish.
+    smaller than usual, the variance no larger (on NAVAL it came to 218, from where 200 iterations did not find back),
+    and no input starts as irrelevant, where its gradient would vanish.
     """
     few = cast(sample(data, WARM_ROWS, settings.seed), data.X.dtype)
     learned = maximise(evidence, prior, model, few, WARM_ITERATIONS, None).model
@@ -131,5 +139,6 @@ def _warm(model, data, settings, prior):
     kernel = learned.kernel
     if isinstance(kernel, AbstractStationary | Periodic):
         longest = 2 * jnp.sqrt(jnp.asarray(data.X.shape[1], data.X.dtype))
-        kernel = eqx.tree_at(lambda k: k.lengthscale, kernel, jnp.minimum(kernel.lengthscale, longest))
+        bounded = jnp.minimum(kernel.lengthscale, longest), jnp.minimum(kernel.variance, model.kernel.variance)
+        kernel = eqx.tree_at(lambda k: (k.lengthscale, k.variance), kernel, bounded)
     return Model(kernel, noise)
