@@ -29,7 +29,7 @@ class Config:
 
     M: tuple[int, ...] = (10, 100)
     batch: tuple[int, ...] = (10, 100, 1000)
-    gammas: tuple[float, ...] = (1.0, 0.1, 0.01, 0.001)
+    gammas: tuple[float, ...] = (1.0, 0.7, 0.5, 0.3, 0.2, 0.1, 0.01, 0.001)
     N: int = 1000
     noise: float = 0.01
     steps: int = 5000

@@ -173,9 +173,10 @@ def collapsed_cases(quick: bool) -> list[Case]:
 
 
 def predict_cases(quick: bool) -> list[Case]:
-    """Mean and variance of new rows."""
-    M, counts = (50, (1000,)) if quick else (500, (1, 1000, 1_000_000))
+    """Mean and variance of new rows. A single one is asked for after a pause, and also 200 times without one."""
+    M, counts = (50, ((1000, 1),)) if quick else (500, ((1, 1), (1, 200), (1000, 1), (1_000_000, 1)))
     entries = (Entry("ours", ""), Entry("ours", "predictor"), *(Entry(peer, "") for peer in LIBRARIES[1:]))
     check = tuple(e.name for e in entries if e.library != "sklearn")
-    facts = lambda rows: {"rows": rows, "M": M, "D": 16}
-    return [Case(f"predict rows={n}", "predict", entries, {}, facts(n), check, 1e-5) for n in counts]
+    facts = lambda rows, calls: {"rows": rows, "calls": calls, "M": M, "D": 16}
+    name = lambda rows, calls: f"predict rows={rows}" + (f", {calls} times" if calls > 1 else "")
+    return [Case(name(*n), "predict", entries, {"calls": n[1]}, facts(*n), check, 1e-5) for n in counts]

@@ -87,7 +87,7 @@ def compare(case: Case, arrays: dict, bench: Bench, own: bool = False, apart: bo
     start = time.perf_counter()
     runners = take(case, file, bench, own)
     facts = {"case": case.name, "dtype": bench.dtype} | case.facts
-    rows = [facts | runner.result(case.options.get("steps", 1)) for runner in runners]
+    rows = [facts | runner.result(case.options.get("steps") or case.options.get("calls", 1)) for runner in runners]
     bench.say(", ".join(_short(row) for row in rows) + f"   [{time.perf_counter() - start:.0f} s]\n")
     return rows
 

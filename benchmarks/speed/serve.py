@@ -106,9 +106,9 @@ class Worker:
     def prepare(self, key: str, kind: str, file: str, options: dict):
         with np.load(file) as arrays:
             problem = dict(arrays)
-        base = peak_mb()
+        base, calls = peak_mb(), options.pop("calls", 1)
         task, seconds = _timed(lambda: self.kinds[kind](problem, **options))
-        self.tasks[key] = task
+        self.tasks[key] = task._replace(turn=lambda: [task.turn() for _ in range(calls)][-1])
         return {"seconds": seconds, "about": task.about, "base_mb": base}
 
     def turn(self, key: str):
