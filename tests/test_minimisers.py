@@ -1,5 +1,8 @@
 """L-BFGS-B on functions whose maximum is known, walls of NaN, and what it tells on the way."""
 
+# The size of a compiled function's cache is no part of its type.
+# pyright: reportAttributeAccessIssue=false
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
