@@ -178,7 +178,7 @@ class AbstractEstimator(BaseEstimator):
         with computing(self.dtype):
             for start in range(0, len(X), size):
                 block = [array[start : start + size] for array in (X, *columns)]
-                # Of the class: a method of an equinox object is wrapped anew each time, a quarter of a single row's time.
+                # Of the class: a method of an equinox object is wrapped anew each time, which a single row would feel.
                 block[0], count = Standardiser.inputs(self.standardiser_, block[0]), len(block[0])
                 # One shape, one compilation: the last block is filled up with its first row.
                 full = [np.concatenate([a, np.repeat(a[:1], size - count, axis=0)]).astype(self.dtype) for a in block]
