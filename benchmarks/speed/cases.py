@@ -41,8 +41,13 @@ class Case(NamedTuple):
 
 
 # GPyTorch takes log Φ(z) below z = −1 from a rational approximation, wrong by up to 1.9e-3. GPflow's robust-max
-# squeezes its Φ into [1e-4, 1 − 1e-4].
-LOOSE = {"robustmax": {"gpflow": 1e-5}, "bernoulli": {"gpytorch whitened": 3e-4, "gpytorch unwhitened": 3e-4}}
+# squeezes its Φ into [1e-4, 1 − 1e-4]. Of Student-t peers sum E log p over 20 nodes, which are 7e-6 off the closed form.
+PROBIT, NODES = 3e-4, 1e-5
+LOOSE = {
+    "robustmax": {"gpflow": 1e-5},
+    "bernoulli": {"gpytorch whitened": PROBIT, "gpytorch unwhitened": PROBIT},
+    "studentt": dict.fromkeys(("gpflow", "gpytorch whitened", "gpytorch unwhitened", "gpjax", "gpjax dual"), NODES),
+}
 
 
 def read_table(path: Path) -> tuple[np.ndarray, np.ndarray]:
