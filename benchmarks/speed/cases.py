@@ -41,7 +41,7 @@ class Case(NamedTuple):
 
 
 # GPyTorch takes log Φ(z) below z = −1 from a rational approximation, wrong by up to 1.9e-3. GPflow's robust-max
-# squeezes its Φ into [1e-4, 1 − 1e-4]. Of Student-t peers sum E log p over 20 nodes, which are 7e-6 off the closed form.
+# squeezes its Φ into [1e-4, 1 − 1e-4]. Student-t's E log p is a closed form here; sums over 20 nodes are 7e-6 off it.
 PROBIT, NODES = 3e-4, 1e-5
 LOOSE = {
     "robustmax": {"gpflow": 1e-5},
