@@ -70,6 +70,7 @@ class AbstractEstimator(BaseEstimator):
     likelihood_: Any
     predictor_: Any
     inducing_points_: Any
+    n_features_in_: int
 
     def _check_settings(self):
         for name, allowed in _CHOICES.items():
@@ -165,8 +166,12 @@ class AbstractEstimator(BaseEstimator):
 
     def _inputs(self, X):
         check_is_fitted(self)
-        X = np.asarray(validate_data(self, X, reset=False, dtype=np.float64, ensure_all_finite=False))
-        refuse_non_finite(X, getattr(self, "feature_names_in_", None))
+        names = getattr(self, "feature_names_in_", None)
+        # What is right already needs no check, which for a single row takes as long as the prediction.
+        plain = type(X) is np.ndarray and X.dtype == np.float64 and X.ndim == 2 and len(X) > 0 and names is None
+        if not plain or X.shape[1] != self.n_features_in_:
+            X = np.asarray(validate_data(self, X, reset=False, dtype=np.float64, ensure_all_finite=False))
+        refuse_non_finite(X, names)
         return X
 
     def _blocks(self, function: Callable[..., Any], X, *columns, **constants) -> np.ndarray:
