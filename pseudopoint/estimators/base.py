@@ -167,9 +167,7 @@ class AbstractEstimator(BaseEstimator):
     def _inputs(self, X):
         check_is_fitted(self)
         names = getattr(self, "feature_names_in_", None)
-        # What is right already needs no check, which for a single row takes as long as the prediction.
-        plain = type(X) is np.ndarray and X.dtype == np.float64 and X.ndim == 2 and len(X) > 0 and names is None
-        if not plain or X.shape[1] != self.n_features_in_:
+        if names is not None or not _plain(X, self.n_features_in_):
             X = np.asarray(validate_data(self, X, reset=False, dtype=np.float64, ensure_all_finite=False))
         refuse_non_finite(X, names)
         return X
@@ -235,6 +233,11 @@ def joint(predictor, X):
     jitter = 1e-10 if X.dtype == jnp.float64 else 1e-6
     root = jnp.vectorize(lambda K: factorise(K, jitter).L, signature="(n,n)->(n,n)")
     return predictor(X)[0], root(predictor.covariance(X))
+
+
+def _plain(X: Any, columns: int) -> bool:
+    """Whether it is an array as predictions need it: scikit-learn's checks take as long as one row's prediction."""
+    return type(X) is np.ndarray and X.dtype == np.float64 and X.ndim == 2 and X.shape[1] == columns and len(X) > 0
 
 
 def _power_of_two(n: int) -> int:
