@@ -249,3 +249,14 @@ def test_questions_that_make_no_sense_are_refused(fitted):
             model.log_density(rows, bad)
     with pytest.raises(ValueError, match="3 features.*expecting 2"):
         model.predict(np.ones((4, 3)))
+
+
+def test_what_skips_scikit_learns_checks_predicts_the_same():
+    X = np.random.default_rng(0).normal(size=(40, 3))
+    model = GPRegressor(max_iter=3).fit(X, X[:, 0])
+    mean = model.predict(X)
+    for same in (X.tolist(), np.asfortranarray(X), X.astype(">f8"), pd.DataFrame(X).to_numpy()):
+        np.testing.assert_allclose(model.predict(same), mean, rtol=1e-12)
+    for bad in (X[:, :2], X[0], X[:0]):
+        with pytest.raises(ValueError, match="features|1D array|0 sample"):
+            model.predict(bad)
