@@ -14,7 +14,7 @@ import jax
 import jax.core
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Float
 
 __all__ = ["Free", "Number", "bounded", "cast", "clipped", "free", "positive", "real", "softplus"]
 
@@ -191,12 +191,6 @@ class Free(eqx.Module, Generic[T]):
         for i, bijector, part in zip(self.where, self.bijectors, jnp.split(vector, ends)[:-1], strict=True):
             leaves[i] = bijector.constrain(part.reshape(np.shape(leaves[i])))
         return jax.tree.unflatten(structure, leaves)
-
-    def selected(self, *chosen: Callable[[T], Any]) -> Bool[np.ndarray, " P"]:
-        """Which numbers of the vector belong to what is chosen, e.g. `lambda m: m.posterior.Z`."""
-        named, leaves = _places(self.model, chosen), jax.tree.leaves(self.model)
-        sizes = np.array([np.size(leaves[i]) for i in self.where], int)
-        return np.repeat(np.array([i in named for i in self.where], bool), sizes)
 
 
 def _places(model, chosen) -> set[int]:

@@ -11,9 +11,10 @@ from pseudopoint.data import dataset
 from pseudopoint.datasets import load
 from pseudopoint.initial import named_kernel, robust
 from pseudopoint.likelihoods import Bernoulli, Gaussian, Heteroscedastic, Softmax
-from pseudopoint.params import cast
-from pseudopoint.posteriors import Model
-from pseudopoint.recipes import Settings, choose_method, starts
+from pseudopoint.optimise import tight
+from pseudopoint.params import cast, free
+from pseudopoint.posteriors import InducingPoints, Model
+from pseudopoint.recipes import Settings, choose_method, objectives, starts
 from pseudopoint.recipes.prior import LengthscalePrior
 
 
@@ -58,23 +59,23 @@ def test_a_warm_start_keeps_back_what_few_rows_cannot_know():
     assert np.ptp(np.log(warm.kernel.lengthscale)) > 0.5  # which columns matter it does know
 
 
-def test_points_move_alone_before_hyperparameters_do(monkeypatch):
-    climbs, maximise = [], starts.maximise
+def test_many_numbers_are_measured_in_units_of_a_sample_and_few_in_their_own(monkeypatch):
+    probes, lbfgsb = [], objectives.lbfgsb
 
-    def watched(objective, prior, model, data, *rest, **options):
-        result = maximise(objective, prior, model, data, *rest, **options)
-        climbs.append((model, result.model))
-        return result
+    def watched(*arguments, probe, **options):
+        probes.append(probe)
+        return lbfgsb(*arguments, probe=probe, **options)
 
-    monkeypatch.setattr(starts, "maximise", watched)
+    monkeypatch.setattr(objectives, "lbfgsb", watched)
+    monkeypatch.setattr(objectives, "PROBE_ROWS", 300)
     with jax.enable_x64(True):
         model, data = naval()
         prior = LengthscalePrior.around(model.kernel, Settings())
-        starts.start_sparse(model, data, Settings(num_inducing=20), prior)
-    assert len(climbs) == 6  # three placements, twice each
-    for i, (before, after) in enumerate(climbs):
-        moves = lambda get, before=before, after=after: not np.allclose(get(before), get(after), rtol=1e-12)
-        assert moves(lambda m: m.posterior.Z)
-        together = i % 2 == 1
-        for number in (lambda m: m.kernel.lengthscale, lambda m: m.kernel.variance, lambda m: m.likelihood.variance):
-            assert moves(number) is together
+        sparse = Model(model.kernel, model.likelihood, InducingPoints(data.X[:20]))
+        assert len(free(sparse).vector) > objectives.FEW >= len(free(model).vector)
+        result = objectives.maximise(tight, prior, sparse, data, 3, None)
+        objectives.maximise(tight, prior, sparse, data, 1, None, objectives.points)
+    (few, _), none = probes
+    assert len(few) == 300 and none is None
+    assert result.bound == result.history[-1].bound > result.history[0].bound
+    assert not np.array_equal(result.model.posterior.Z, sparse.posterior.Z)

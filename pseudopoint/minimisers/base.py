@@ -81,6 +81,11 @@ class Climb:
             return np.inf
         return value
 
+    def slope(self, x: np.ndarray, data: Any) -> np.ndarray:
+        """The gradient of −bound on other rows, which counts for nothing."""
+        vector = jax.numpy.asarray(x, self.free.vector.dtype)
+        return np.asarray(_value_and_gradient(self.bound, self.free, vector, data, self.best_carry)[1], float)
+
     def first(self) -> tuple[float, np.ndarray]:
         """At the start. Raises FitError where it is not finite."""
         value, gradient = self(self.best)

@@ -14,6 +14,7 @@ from ..kernels import AbstractKernel
 from ..laplace import laplace
 from ..likelihoods import AbstractLikelihood, Gaussian
 from ..likelihoods import Laplace as DoubleExponential
+from ..linalg import Scalar
 from ..minimisers import FitError, Maximum
 from ..optimise import OPTIMISERS, RATE, STEPS, Options, in_coordinates, optimise
 from ..optimisers import converge, with_q
@@ -187,9 +188,7 @@ def _fit_orthogonal(model, data, settings, progress) -> Fitted:
     held = () if settings.learn_inducing else (points, more_points)
     objective = orthogonal_tight if settings.tight else orthogonal_vfe
     result = maximise(objective, prior, model, data, settings.max_iter or 200, progress, *held)
-    c: Collapsed = collapsed_orthogonal(result.model, data)
-    bound = float(c.tight if settings.tight else c.vfe)
-    return _fitted(result, c.predictor, bound, float(c.vfe), float(upper(result.model, data)), notes)
+    return _finish(result, data, settings, notes, collapsed_orthogonal)
 
 
 def _fit_family(model, data, settings, progress) -> Fitted:
@@ -273,11 +272,17 @@ def _divergence(model):
     return model.posterior.project(model.kernel).divergence
 
 
-def _finish(result: Maximum, data, settings, notes) -> Fitted:
+def _finish(result: Maximum, data, settings, notes, lower=collapsed) -> Fitted:
     """The natural step of size 1 on all rows: the optimal q for the learned parameters, and the bounds around it."""
-    c: Collapsed = collapsed(result.model, data)
+    c, above = _lower_and_upper(lower, result.model, data)
     bound = float(c.tight if settings.tight else c.vfe)
-    return _fitted(result, c.predictor, bound, float(c.vfe), float(upper(result.model, data)), notes)
+    return _fitted(result, c.predictor, bound, float(c.vfe), float(above), notes)
+
+
+@partial(jax.jit, static_argnums=0)
+def _lower_and_upper(lower: Callable[..., Collapsed], model, data) -> tuple[Collapsed, Scalar]:
+    """Both in one program: its compilation takes two thirds of the time of two."""
+    return lower(model, data), upper(model, data)
 
 
 def _fitted(result, predictor, bound, vfe, upper, notes) -> Fitted:

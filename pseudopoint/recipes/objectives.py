@@ -15,7 +15,7 @@ from ..linalg import explain_failure
 from ..minimisers import FitError, Maximum, lbfgsb
 from ..optimise import tight, vfe
 from ..optimisers import converge, with_q
-from ..params import free
+from ..params import cast, free
 from ..posteriors import Model
 from .prior import Penalised
 
@@ -33,6 +33,10 @@ __all__ = [
     "posterior_q",
     "profile",
 ]
+
+
+PROBE_ROWS = 5000  # as many as in a race, whose program serves for them
+FEW = 20  # numbers that L-BFGS-B comes to know by itself
 
 
 def posterior_q(model: Model) -> Any:
@@ -90,17 +94,17 @@ def profile(model: Model, data: Dataset, q: MeanPrecision):
     return elbo(with_q(model, q), data, len(data))[0], q
 
 
-def maximise(objective, prior, model, data, max_iter, progress, *frozen, carry=None, only=None) -> Maximum:
-    """L-BFGS-B on all numbers of the model but the frozen ones, or on those alone that `only` selects (which compiles
-    nothing anew), under the prior of its lengthscales.
+def maximise(objective, prior, model, data, max_iter, progress, *frozen, carry=None) -> Maximum:
+    """L-BFGS-B on all numbers of the model but the frozen ones, under the prior of its lengthscales; where many,
+    in units of their own.
 
     Raises FitError with cause and remedy.
     """
     bound, rows, numbers = Penalised(objective), (data, prior), free(model, *frozen)
-    moving = None if only is None else numbers.selected(only)
-    options = {"max_iter": max_iter, "progress": progress, "scale": float(len(data))}
+    probe = (cast(sample(data, PROBE_ROWS, 0), data.X.dtype), prior) if len(numbers.vector) > FEW else None
+    options = {"max_iter": max_iter, "progress": progress, "scale": float(len(data)), "probe": probe}
     try:
-        return lbfgsb(bound, numbers, rows, carry=carry, moving=moving, **options)
+        return lbfgsb(bound, numbers, rows, carry=carry, **options)
     except FitError as error:
         raise FitError(f"{error}: {explain(model, data)}") from None
 

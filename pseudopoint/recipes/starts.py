@@ -14,12 +14,12 @@ from ..optimisers import with_q
 from ..params import cast
 from ..posteriors import InducingPoints, Model, Whitened
 from .families import FAMILIES, prior_q, several
-from .objectives import collapsed_objective, evidence, held_points, maximise, points, posterior_q, profile
+from .objectives import collapsed_objective, evidence, held_points, maximise, posterior_q, profile
 from .settings import choose_num_inducing
 
 __all__ = ["start_family", "start_general", "start_raced", "start_sparse"]
 
-RACE_ROWS, POINTS_ITERATIONS, RACE_ITERATIONS = 5000, 6, 14
+RACE_ROWS, RACE_ITERATIONS = 5000, 14
 SHORT_RACE = 8  # iterations, where each takes an inner loop
 SMALL = 500  # rows for which the race goes on to the end
 WARM_ROWS, WARM_ITERATIONS = 500, 50
@@ -101,8 +101,6 @@ def start_sparse(model, data, settings, prior):
 
     Where several starts are tried, each climbs the bound of a sample of rows for a few iterations, and the best goes on
     from where it stands. The bound before climbing is a poor judge: points move, and take the hyperparameters along.
-    At first the points move alone: while they are not yet where the function is, hyperparameters would take flight into
-    long lengthscales and a large variance, where it is smooth, and come back slowly.
     Warm hyperparameters race against cold ones, for few rows may mislead (rows that repeat look free of noise).
     """
     M, runners = asked(data, settings), {}
@@ -116,12 +114,7 @@ def start_sparse(model, data, settings, prior):
     length = max(RACE_ITERATIONS, settings.max_iter or 200) if len(data) <= SMALL else RACE_ITERATIONS
     objective, held = collapsed_objective(settings), held_points(settings)
 
-    def climb(runner):
-        if settings.learn_inducing:
-            runner = maximise(objective, prior, runner, few, POINTS_ITERATIONS, None, *held, only=points).model
-        return maximise(objective, prior, runner, few, length, None, *held)
-
-    name, runner = _race(runners, climb)
+    name, runner = _race(runners, lambda runner: maximise(objective, prior, runner, few, length, None, *held))
     return runner, points_notes(name, len(runner.posterior.Z), M)
 
 
