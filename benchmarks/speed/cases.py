@@ -178,8 +178,8 @@ def collapsed_cases(quick: bool) -> list[Case]:
 
 
 def predict_cases(quick: bool) -> list[Case]:
-    """Mean and variance of new rows. A single one is asked for after a pause, and also 200 times without one."""
-    M, counts = (50, ((1000, 1),)) if quick else (500, ((1, 1), (1, 200), (1000, 1), (1_000_000, 1)))
+    """Mean and variance of new rows. One is asked for after a pause, and 200 times without one; 1,000 also 20 times."""
+    M, counts = (50, ((1000, 1),)) if quick else (500, ((1, 1), (1, 200), (1000, 1), (1000, 20), (1_000_000, 1)))
     entries = (Entry("ours", ""), Entry("ours", "predictor"), *(Entry(peer, "") for peer in LIBRARIES[1:]))
     check = tuple(e.name for e in entries if e.library != "sklearn")
     facts = lambda rows, calls: {"rows": rows, "calls": calls, "M": M, "D": 16}

@@ -6,7 +6,6 @@ import jax
 import numpy as np
 from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted
 
 from ..history import Progress
 from .base import AbstractEstimator
@@ -116,7 +115,6 @@ class GPClassifier(ClassifierMixin, AbstractEstimator):
 
     def predict_log_proba(self, X):
         """log P(y = c | x), [N, C], columns in the order of `classes_`; no probability is clipped."""
-        check_is_fitted(self)
         return self._blocks(_log_probabilities, self._inputs(X)).T
 
     def predict_proba(self, X):

@@ -14,7 +14,7 @@ from .units import units
 __all__ = ["lbfgsb"]
 
 PAIRS = 20
-ROUND = 8  # iterations of the first round; every other has twice as many as the one before
+ROUND = 16  # iterations of the first round; every other has twice as many as the one before
 
 
 def lbfgsb(
@@ -38,7 +38,7 @@ def lbfgsb(
     With a `carry`, the bound is a function of (model, data, carry) and returns its value and the next carry: where an
     inner loop ended, for the next one to begin.
 
-    With `probe`, rows that are enough to tell, it goes in rounds of 8, 16, 32, … iterations, each in the `units` of
+    With `probe`, rows that are enough to tell, it goes in rounds of 16, 32, 64, … iterations, each in the `units` of
     where it begins. Of thousands of coordinates of pseudo-points and a few hyperparameters one kind may be twenty times
     as stiff as the other, either way round, and 20 pairs do not tell the optimiser. Not in the papers; without `probe`
     the method is the plain one.
