@@ -189,7 +189,6 @@ def test_frozen_numbers_do_not_move_and_the_others_do(frozen, free_numbers):
     np.testing.assert_allclose(some.vector, np.asarray(freed(model).vector)[np.array(free_numbers, int)], rtol=1e-15)
     moved = numbers(rebuilt(some, some.vector + 1.0)) != numbers(model)
     np.testing.assert_array_equal(np.flatnonzero(moved), free_numbers)
-    np.testing.assert_array_equal(np.flatnonzero(~freed(model).selected(*frozen)), free_numbers)
 
 
 def test_a_frozen_number_does_not_freeze_its_namesakes():

@@ -19,7 +19,7 @@ def units(climb: Climb, data: Any) -> Float[np.ndarray, " P"]:
     A kind is a field of the model, or a column of a field that is a matrix. The mean of diag H over a kind is E vᵀHv/n
     with random signs v (Hutchinson 1990), and Hv a difference of two gradients: one gradient a field, and one more.
     With |H|^-½ a quadratic bound would bend alike along all numbers. Half way is better, for curvature changes on the
-    way up: noise that is to fall by decades is stiff at first (measured: CHANGELOG.md).
+    way up: noise that is to fall by decades is stiff at first (measured: ARCHITECTURE.md).
     """
     x, dtype, leaves = climb.best, climb.free.vector.dtype, jax.tree.leaves(climb.free.model)
     here, h, rng = climb.slope(x, data), float(np.finfo(dtype).eps) ** 0.25, np.random.default_rng(0)
