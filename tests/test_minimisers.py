@@ -11,7 +11,7 @@ from pseudopoint.data import dataset
 from pseudopoint.history import Record
 from pseudopoint.kernels import Matern52
 from pseudopoint.likelihoods import Gaussian
-from pseudopoint.minimisers import FitError, lbfgsb
+from pseudopoint.minimisers import FitError, lbfgsb, quasi_newton
 from pseudopoint.minimisers.base import Climb
 from pseudopoint.minimisers.units import units
 from pseudopoint.optimise import tight
@@ -182,13 +182,23 @@ def test_units_are_finite_where_a_bound_is_straight_or_not_known_and_1_where_it_
     np.testing.assert_array_equal(straight, np.ones(7))
 
 
-def test_rounds_keep_the_bound_of_all_rows_the_number_of_iterations_and_one_history():
-    result = lbfgsb(hill, at(5.0, 5.0, 5.0), 7.0, probe=3.0)
-    np.testing.assert_allclose(result.bound, 7.0, rtol=1e-9)
-    np.testing.assert_allclose(result.model.x, TOP, atol=1e-3)
-    short = lbfgsb(hill, at(5.0, 5.0, 5.0), 7.0, max_iter=5, probe=7.0)
-    assert [record.step for record in short.history] == list(range(1, 6))
+def test_rounds_follow_one_another_in_one_history_each_in_units_of_where_it_begins(monkeypatch):
+    begun, measure = [], quasi_newton.units
+
+    def watched(climb, data):
+        begun.append((len(climb.history), data))
+        return measure(climb, data)
+
+    monkeypatch.setattr(quasi_newton, "units", watched)
+    monkeypatch.setattr(quasi_newton, "ROUND", 2)
+    short = lbfgsb(hill, at(5.0, 5.0, 5.0), 7.0, max_iter=8, probe=3.0)
+    assert begun == [(0, 3.0), (2, 3.0), (6, 3.0)]  # 2, 4, and 2 of 8 iterations
+    assert [record.step for record in short.history] == list(range(1, 9)) and not short.converged
     assert (np.diff([record.bound for record in short.history]) >= 0).all()
+    result = lbfgsb(hill, at(5.0, 5.0, 5.0), 7.0, probe=3.0)
+    np.testing.assert_allclose(result.bound, 7.0, rtol=1e-9)  # the bound of the data, not of the probe
+    np.testing.assert_allclose(result.model.x, TOP, atol=1e-3)
+    assert result.converged and len(begun) > 5
     np.testing.assert_allclose(lbfgsb(walled, at(0.0), 0.0, probe=0.0).model.x, 0.9, atol=1e-3)
 
 

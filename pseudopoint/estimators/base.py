@@ -165,8 +165,7 @@ class AbstractEstimator(BaseEstimator):
         self.n_undone_, self.converged_ = fitted.undone, fitted.converged
 
     def _inputs(self, X):
-        if not hasattr(self, "predictor_"):  # scikit-learn's question takes as long as half a row's prediction
-            check_is_fitted(self)
+        check_is_fitted(self)
         names = getattr(self, "feature_names_in_", None)
         if names is not None or not _plain(X, self.n_features_in_):
             X = np.asarray(validate_data(self, X, reset=False, dtype=np.float64, ensure_all_finite=False))

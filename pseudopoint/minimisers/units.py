@@ -17,7 +17,8 @@ def units(climb: Climb, data: Any) -> Float[np.ndarray, " P"]:
     """|Hⱼⱼ|^-¼ of the bound's Hessian at the best point, one for all numbers of a kind, with geometric mean 1.
 
     A kind is a field of the model, or a column of a field that is a matrix. The mean of diag H over a kind is E vᵀHv/n
-    with random signs v (Hutchinson 1990), and Hv a difference of two gradients: one gradient a field, and one more.
+    with random signs v (Hutchinson 1990), here of one draw, and Hv a difference of two gradients: one gradient a
+    field, and one more.
     With |H|^-½ a quadratic bound would bend alike along all numbers. Half way is better, for curvature changes on the
     way up: noise that is to fall by decades is stiff at first (measured: ARCHITECTURE.md).
     """
