@@ -60,30 +60,33 @@ def start(data: Dataset, M: int, noise: float) -> tuple[Hyper, np.ndarray]:
     return (*ulapane(X, y), noise), kmeans(X, M, 0)
 
 
-def problem(gamma: float | None, data: Dataset, M: int, config: Any) -> tuple[AbstractStepper, Model]:
-    """The stepper that moves everything, and the thesis' start in its coordinates."""
+def problem(
+    gamma: float | None, data: Dataset, M: int, config: Any, learned: bool = False
+) -> tuple[AbstractStepper, Model]:
+    """The stepper, and the thesis' start in its coordinates."""
     hyper, Z = start(data, M, config.start_noise)
     coordinates = MeanChol if gamma is None else MeanPrecision
-    return stepper(gamma, config.rate), model_of(hyper, whitened(coordinates, Z, config.jitter))
+    return stepper(gamma, config.rate, learned), model_of(hyper, whitened(coordinates, Z, config.jitter))
 
 
 @cache  # another stepper is another program
-def stepper(gamma: float | None, rate: float) -> AbstractStepper:
-    """Adam's step first (Kobe 4.1.1); Adam alone without γ."""
-    adam = optax.adam(rate)
+def stepper(gamma: float | None, rate: float, learned: bool = False) -> AbstractStepper:
+    """Adam's step first (Kobe 4.1.1); Adam alone without γ. Pseudo-points move only if they are `learned`: the thesis
+    counts them neither among the hyperparameters nor among the variational parameters (4.2.1)."""
+    adam, held = optax.adam(rate), () if learned else (lambda m: m.posterior.Z,)
     if gamma is None:
-        return Optax(adam, (), False)
-    rest = Optax(adam, (lambda m: m.posterior.q,), False)
+        return Optax(adam, held, False)
+    rest = Optax(adam, (lambda m: m.posterior.q, *held), False)
     return Alternate(rest, NaturalGradient(constant(gamma), tight=False))
 
 
-def along(gamma: float | None, data: Dataset, M: int, batch: int, config: Any) -> dict[str, Any]:
+def along(gamma: float | None, data: Dataset, M: int, batch: int, config: Any, learned: bool = False) -> dict[str, Any]:
     """The bound of all rows along the way of `config.steps` minibatch steps from the thesis' start, looked at every
     `config.every` steps at most; and the hyperparameters at its end."""
-    rule, model = problem(gamma, data, M, config)
+    rule, model = problem(gamma, data, M, config, learned)
     state = begin(model, rule, data)
     steps, bound, stopped = [0], [number(WHOLE(state.model, data))], None
-    looks = set(marks(config.steps // config.every, 45))
+    looks = set(marks(config.steps // config.every, 90))
     for look in range(1, config.steps // config.every + 1):
         try:
             state, _ = fit(state, rule, data, steps=config.every, batch_size=batch, segment=config.every)
@@ -98,10 +101,17 @@ def along(gamma: float | None, data: Dataset, M: int, batch: int, config: Any) -
 
 
 def compared(pair: tuple[dict[str, Any], dict[str, Any]]) -> dict[str, Any]:
-    """Steps of both to their common level, their best bounds, the climb, and who is ahead at the first look."""
+    """Steps of both (NGD, Adam) to their common level and their ratio, their best bounds, NGD's lead at the end as a
+    share of the climb, and who is ahead at the first look."""
     best = [max(row["bound"]) for row in pair]
     climb = max(best) - pair[0]["bound"][0]
     level = min(best) - SHARE * climb
     steps = [row["steps"][int(np.argmax(np.array(row["bound"]) >= level))] for row in pair]
     early = pair[0]["bound"][:2][-1] > pair[1]["bound"][:2][-1]
-    return {"steps": steps, "best": best, "share": (best[0] - best[1]) / climb, "early": early, "of": pair[0]}
+    ratio = max(steps[0], 1) / max(steps[1], 1)
+    return {"steps": steps, "ratio": ratio, "best": best, "share": (best[0] - best[1]) / climb, "early": early}
+
+
+def median(found: list[dict[str, Any]], key: str) -> float:
+    """Of what `compared` found on each data set."""
+    return float(np.median([of[key] for of in found]))

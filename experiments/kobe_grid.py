@@ -1,9 +1,10 @@
 """When is a natural step faster than Adam's? The grid N × M × batch × noise on the sinusoid (Kobe 2021, 4.3 to 4.5).
 
-Everything is learned, from the thesis' start. "NGD": Adam's step on all but q, then a natural one on q, of size 1
-without minibatches (as in figure 4.1) and of 0.1 with them (where the thesis ends on NAVAL); "Adam": all in one.
-`bound` is that of all rows, in nats, after `steps` steps. The common level of both rules is 1 % of the climb below the
-lower of their highest bounds; the climb is from the start to the higher of them.
+q and the hyperparameters are learned, from the thesis' start; points stay, for it counts them to neither (4.2.1).
+"NGD": Adam's step on the hyperparameters, then a natural one on q, of size 1 without minibatches (as in figure 4.1) and
+of 0.01 with them (the thesis does not print it: `kobe_causes`); "Adam": all in one. `bound` is that of all rows, in
+nats, after `steps` steps. The common level of both rules is 1 % of the climb below the lower of their highest bounds;
+the climb is from the start to the higher of them.
 """
 
 from collections.abc import Callable
@@ -14,7 +15,7 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from ._kobe import SHARE, along, compared, sinusoid
+from ._kobe import SHARE, along, compared, median, sinusoid
 from ._rows import grouped, product
 
 SOURCE = "Kobe 2021, figures 4.3 to 4.5"
@@ -25,7 +26,8 @@ PUBLISHED = (
 )
 CUT = (
     "Settings whose step costs M²(B + M) > 2e7 are left out: all of M = 1000, and M = 100 with batches of 10,000 rows. "
-    "N = 10 has no M < N. The thesis prints neither the step size of NGD nor the number of steps."
+    "N = 10 has no M < N. The thesis prints neither the step size of NGD nor the number of steps nor that of data "
+    "sets; settings are judged by medians of three."
 )
 TABLES = ()
 RULES = ("NGD", "Adam")
@@ -41,22 +43,24 @@ class Config:
     batch: tuple[int, ...] = (10, 100, 1000, 10_000)
     noise: tuple[float, ...] = (0.1, 0.01, 0.001)
     most: float = np.inf  # the largest M²(B + M)
-    steps: int = 5000
+    steps: int = 10_000
     every: int = 20  # steps between two looks at the bound
-    gammas: tuple[float, float] = (1.0, 0.1)  # on all rows; on minibatches
+    gammas: tuple[float, float] = (1.0, 0.01)  # on all rows; on minibatches
+    seeds: int = 3
     rate: float = 0.01
     start_noise: float = 0.1
     jitter: float = 1e-10
 
 
 FULL = Config(most=2e7)
-QUICK = Config(N=(100,), M=(10,), noise=(0.01,), steps=200)
-COUNTS = ("N", "M", "batch", "noise", "most")
+QUICK = Config(N=(100,), M=(10,), noise=(0.01,), steps=200, seeds=1)
+COUNTS = ("N", "M", "batch", "noise", "most", "seeds")
 
 
 def cases(config: Config) -> list[dict[str, Any]]:
     """Both rules in every setting with M < N and B ≤ N."""
-    every = product(N=config.N, M=config.M, batch=config.batch, noise=config.noise, rule=RULES)
+    sizes = {"N": config.N, "M": config.M, "batch": config.batch, "noise": config.noise}
+    every = product(**sizes, seed=range(config.seeds), rule=RULES)
     fits = lambda N, M, batch, **_: M < N and batch <= N and M**2 * (batch + M) <= config.most
     return [case for case in every if fits(**case)]
 
@@ -64,50 +68,62 @@ def cases(config: Config) -> list[dict[str, Any]]:
 def run(case: dict[str, Any], config: Config, folder: Path) -> dict[str, Any]:
     """The bound of all rows along the way."""
     gamma = config.gammas[case["batch"] < case["N"]] if case["rule"] == "NGD" else None
-    return along(gamma, sinusoid(case["N"], case["noise"], 0), case["M"], case["batch"], config)
+    return along(gamma, sinusoid(case["N"], case["noise"], case["seed"]), case["M"], case["batch"], config)
 
 
-def pairs(rows: list[dict[str, Any]]) -> list[tuple[dict[str, Any], dict[str, Any]]]:
-    """(NGD, Adam) in each setting that has both."""
-    settings = [{row["rule"]: row for row in of} for of in grouped(rows, "N", "M", "batch", "noise").values()]
-    return [(of["NGD"], of["Adam"]) for of in settings if set(RULES) <= set(of)]
+def pairs(rows: list[dict[str, Any]]) -> dict[tuple, list[tuple[dict[str, Any], dict[str, Any]]]]:
+    """(NGD, Adam) on each data set that has both, by (N, M, batch, noise)."""
+    found = {}
+    for setting, of in grouped(rows, "N", "M", "batch", "noise").items():
+        sets = [{row["rule"]: row for row in group} for group in grouped(of, "seed").values()]
+        whole = [(rules["NGD"], rules["Adam"]) for rules in sets if set(RULES) <= set(rules)]
+        if whole:
+            found[setting] = whole
+    return found
 
 
-def group(row: dict[str, Any]) -> str:
+def group(N: int, M: int, batch: int, noise: float) -> str:
     """The thesis' three cases."""
-    if row["M"] < LARGE:
+    if M < LARGE:
         return "M small"
-    return "M large, no minibatch" if row["batch"] == row["N"] else "M large, minibatch"
+    return "M large, no minibatch" if batch == N else "M large, minibatch"
 
 
 def table(rows: list[dict[str, Any]]) -> list[list[str]]:
-    """A line a setting."""
-    lines = [["case", "N", "M", "batch", "noise", "steps, NGD", "steps, Adam", "best, NGD", "best, Adam", "undone"]]
-    for pair in pairs(rows):
-        row, found = pair[0], compared(pair)
-        setting = [group(row), *(str(row[name]) for name in ("N", "M", "batch", "noise"))]
-        numbers = [*(str(steps) for steps in found["steps"]), *(f"{bound:.1f}" for bound in found["best"])]
-        lines.append([*setting, *numbers, " and ".join(str(row["undone"]) for row in pair)])
+    """A line a setting: steps and best bounds on each data set, medians of the rest."""
+    lines = [
+        ["case", "N", "M", "batch", "noise", "steps, NGD", "steps, Adam", "ratio", "best, NGD", "best, Adam", "lead"]
+    ]
+    for setting, of in pairs(rows).items():
+        found = [compared(pair) for pair in of]
+        steps = [", ".join(str(one["steps"][i]) for one in found) for i in (0, 1)]
+        best = [", ".join(f"{one['best'][i]:.1f}" for one in found) for i in (0, 1)]
+        numbers = [*steps, f"{median(found, 'ratio'):.2g}", *best, f"{median(found, 'share'):.2g}"]
+        lines.append([group(*setting), *(str(value) for value in setting), *numbers])
     return lines
 
 
 def figure(rows: list[dict[str, Any]]) -> Figure:
-    """Nats a row below the highest bound of each setting; a panel for N, M and batch, a line style a noise."""
-    sizes = sorted({(row["N"], row["M"]) for row in rows})
-    batches, noises = (sorted({row[name] for row in rows}) for name in ("batch", "noise"))
+    """Nats a row below the highest bound of each first data set; a panel for N, M and batch, a line style a noise."""
+    found = pairs(rows)
+    sizes, batches, noises = (
+        sorted({k[:2] for k in found}),
+        sorted({k[2] for k in found}),
+        sorted({k[3] for k in found}),
+    )
     picture = Figure(figsize=(1 + 3 * len(batches), 1 + 2.4 * len(sizes)), layout="constrained")
-    grid = picture.subplots(len(sizes), len(batches), squeeze=False, sharex=True, sharey=True)
-    for line, (N, M) in zip(grid, sizes, strict=True):
-        for axes, B in zip(line, batches, strict=True):
-            of = [pair for pair in pairs(rows) if (pair[0]["N"], pair[0]["M"], pair[0]["batch"]) == (N, M, B)]
+    grid = picture.subplots(max(len(sizes), 1), max(len(batches), 1), squeeze=False, sharex=True, sharey=True)
+    for line, (N, M) in zip(grid, sizes, strict=False):
+        for axes, B in zip(line, batches, strict=False):
+            of = {key[3]: whole[0] for key, whole in found.items() if key[:3] == (N, M, B)}
             axes.set_title(f"N = {N}, M = {M}, batch {B}", fontsize="small")
             axes.set_visible(bool(of))
-            for pair in of:
+            for noise, pair in of.items():
                 top = max(compared(pair)["best"])
                 for row in pair:
-                    style = ("-", "--", ":")[noises.index(row["noise"]) % 3]
+                    style = ("-", "--", ":")[noises.index(noise) % 3]
                     gap = np.maximum((top - np.array(row["bound"])) / N, 1e-5)
-                    label = f"{row['rule']}, noise {row['noise']:g}"
+                    label = f"{row['rule']}, noise {noise:g}"
                     axes.plot(row["steps"], gap, style, color="C3" if row["rule"] == "NGD" else "C0", label=label)
             if of:
                 axes.set_yscale("log")
@@ -120,31 +136,31 @@ def figure(rows: list[dict[str, Any]]) -> Figure:
 
 
 def verdict(rows: list[dict[str, Any]]) -> tuple[str, str]:
-    """The four conclusions, one after the other."""
+    """The four conclusions, one after the other, each of medians over data sets."""
     names = ("M small", "M large, no minibatch", "M large, minibatch")
-    of = {name: [compared(pair) for pair in pairs(rows) if group(pair[0]) == name] for name in names}
-    faster = lambda found: found["steps"][0] < found["steps"][1]
-    ratio = lambda found: max(found["steps"][0], 1) / max(found["steps"][1], 1)
-    same = lambda found: abs(found["share"]) <= SHARE
+    of: dict[str, list[dict[str, float]]] = {name: [] for name in names}
+    for setting, whole in pairs(rows).items():
+        found = [compared(pair) for pair in whole]
+        of[group(*setting)].append({key: median(found, key) for key in ("ratio", "share", "early")})
     checks: dict[str, tuple[str, Callable]] = {
-        "M small": ("NGD faster and no lower", lambda f: faster(f) and f["share"] >= -SHARE),
+        "M small": ("NGD faster and no lower", lambda f: f["ratio"] < 1 and f["share"] >= -SHARE),
         "M large, no minibatch": (
             "NGD ahead at first, converged after as many steps (a factor of 2)",
-            lambda f: f["early"] and 1 / SAME <= ratio(f) <= SAME,
+            lambda f: f["early"] > 0.5 and 1 / SAME <= f["ratio"] <= SAME,
         ),
-        "M large, minibatch": ("NGD slower to the same optimum", lambda f: ratio(f) > 1 and same(f)),
+        "M large, minibatch": (
+            "NGD slower to the same optimum",
+            lambda f: f["ratio"] > 1 and abs(f["share"]) <= SHARE,
+        ),
     }
-    text, good = [], []
+    if not all(of.values()):
+        return "untested", "Settings are missing."
+    text, good = ["Medians over data sets."], []
     for name, (words, check) in checks.items():
-        held = [check(found) for found in of[name]]
-        if held:
-            good.append(all(held))
-            ratios = [ratio(found) for found in of[name]]
-            text.append(f"{name}: {words} in {sum(held)} of {len(held)} settings (NGD takes {min(ratios):.2g} to ")
-            text[-1] += f"{max(ratios):.2g} times Adam's steps to their common level)."
-    if len(good) < len(names):
-        return "untested", " ".join(["Settings are missing.", *text])
-    winners = {name: {faster(found) for found in of[name]} for name in names}
-    text.append(f"Who is faster is the same for all N and noises in {sum(len(w) == 1 for w in winners.values())} of 3.")
-    agrees = all(good) and all(len(winner) == 1 for winner in winners.values())
-    return ("agrees" if agrees else "disagrees"), " ".join(text)
+        held, ratios = [check(found) for found in of[name]], [found["ratio"] for found in of[name]]
+        good.append(all(held))
+        text.append(f"{name}: {words} in {sum(held)} of {len(held)} settings (NGD takes {min(ratios):.2g} to ")
+        text[-1] += (
+            f"{max(ratios):.2g} times Adam's steps to their common level, {np.median(ratios):.2g} in the middle)."
+        )
+    return ("agrees" if all(good) else "disagrees"), " ".join(text)
