@@ -32,7 +32,7 @@ class Config:
     M: tuple[int, ...] = (10, 100)
     batch: tuple[int, ...] = (10, 100, 1000)
     points: tuple[str, ...] = ("learned", "fixed")
-    gammas: tuple[float, ...] = (1.0, 0.1, 0.03, 0.01)
+    gammas: tuple[float, ...] = (1.0, 0.1, 0.03, 0.02, 0.01)
     seeds: int = 3
     N: int = 1000
     noise: float = 0.01
