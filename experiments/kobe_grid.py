@@ -161,6 +161,7 @@ def verdict(rows: list[dict[str, Any]]) -> tuple[str, str]:
         good.append(all(held))
         text.append(f"{name}: {words} in {sum(held)} of {len(held)} settings (NGD takes {min(ratios):.2g} to ")
         text[-1] += (
-            f"{max(ratios):.2g} times Adam's steps to their common level, {np.median(ratios):.2g} in the middle)."
+            f"{max(ratios):.2g} times Adam's steps to their common level, {np.median(ratios):.2g} in the middle; "
         )
+        text[-1] += f"it is ahead at the first look in {sum(found['early'] > 0.5 for found in of[name])})."
     return ("agrees" if all(good) else "disagrees"), " ".join(text)

@@ -17,7 +17,7 @@ from jaxtyping import Array, Float
 from .data import Dataset, take
 from .kernels import AbstractKernel
 
-__all__ = ["METHODS", "candidates", "greedy_variance", "kmeans", "random", "rpcholesky", "sample"]
+__all__ = ["METHODS", "RACE_ROWS", "candidates", "greedy_variance", "kmeans", "random", "rpcholesky", "sample"]
 
 Points = Float[np.ndarray, "M D"]
 Rows = Float[np.ndarray, "N D"]
@@ -103,14 +103,14 @@ def sample(data: Dataset, size: int, seed: int) -> Dataset:
 
 
 METHODS = ("auto", "kmeans", "rpcholesky", "greedy", "random")
-GREEDY_ROWS = 5000
+RACE_ROWS = 5000  # up to as many, starts are tried against each other
 
 
 def candidates(method: str | np.ndarray, kernel: AbstractKernel, data: Dataset, M: int, seed: int) -> dict[str, Points]:
     """Starts of M pseudo-points by the name of the method, from at most max(10⁴, 20 M) rows; fewer where rows repeat.
 
-    One for a named method or for points given as an array; three for "auto", two beyond `GREEDY_ROWS`, to be tried
-    against each other.
+    One for a named method or for points given as an array; three for "auto", to be tried against each other, k-means
+    alone beyond `RACE_ROWS`.
     """
     if not isinstance(method, str):
         return {"hand": distinct(np.asarray(method))}
@@ -122,7 +122,7 @@ def candidates(method: str | np.ndarray, kernel: AbstractKernel, data: Dataset, 
         "greedy": lambda: greedy_variance(kernel, X, M),
         "random": lambda: random(X, M, seed),
     }
-    auto = ("kmeans", "rpcholesky", "greedy")[: 3 if len(data) <= GREEDY_ROWS else 2]
+    auto = ("kmeans", "rpcholesky", "greedy")[: 3 if len(data) <= RACE_ROWS else 1]
     names = auto if method == "auto" else (method,)
     if unknown := set(names) - set(makers):
         raise ValueError(f"inducing start {unknown.pop()!r} is unknown: use one of {', '.join(METHODS)}")

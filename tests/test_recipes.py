@@ -7,6 +7,7 @@ import jax
 import numpy as np
 import pytest
 
+from pseudopoint import inducing
 from pseudopoint.data import dataset
 from pseudopoint.datasets import load
 from pseudopoint.initial import named_kernel, robust
@@ -57,6 +58,29 @@ def test_a_warm_start_keeps_back_what_few_rows_cannot_know():
     assert warm.likelihood.variance >= model.likelihood.variance
     assert (np.asarray(warm.kernel.lengthscale) <= 2 * np.sqrt(data.X.shape[1])).all()
     assert np.ptp(np.log(warm.kernel.lengthscale)) > 0.5  # which columns matter it does know
+
+
+def test_many_rows_start_from_one_climb_on_a_sample(monkeypatch):
+    climbs, maximise = [], starts.maximise
+
+    def watched(objective, prior, model, data, max_iter, *rest, **options):
+        climbs.append((len(data), max_iter))
+        return maximise(objective, prior, model, data, max_iter, *rest, **options)
+
+    monkeypatch.setattr(starts, "maximise", watched)
+    for module in (starts, inducing):
+        monkeypatch.setattr(module, "RACE_ROWS", 300)
+    with jax.enable_x64(True):
+        model, data = naval()
+        prior, settings = LengthscalePrior.around(model.kernel, Settings()), Settings(num_inducing=20, warm=True)
+        start, notes = starts.start_sparse(model, data, settings, prior)
+        assert climbs == [(500, starts.WARM_ITERATIONS), (300, starts.SAMPLE_ITERATIONS)]
+        assert notes == ("inducing points: 20, started by kmeans (warm)",)
+        warm = starts._warm(model, data, settings, prior)
+        plain = Model(warm.kernel, warm.likelihood, InducingPoints(inducing.kmeans(np.asarray(data.X), 20, 0)))
+        assert tight(start, data) > tight(plain, data) + 0.1 * len(data)  # of all rows, though it climbed on few
+        starts.start_sparse(model, data, settings._replace(max_iter=1), prior)
+    assert climbs[-1] == (300, 10)  # a short fit has a short start
 
 
 def test_many_numbers_are_measured_in_units_of_a_sample_and_few_in_their_own(monkeypatch):

@@ -6,7 +6,7 @@ import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 
-from ..inducing import candidates, sample
+from ..inducing import RACE_ROWS, candidates, sample
 from ..kernels import AbstractStationary, Periodic
 from ..likelihoods import Gaussian
 from ..minimisers import Maximum
@@ -19,9 +19,10 @@ from .settings import choose_num_inducing
 
 __all__ = ["start_family", "start_general", "start_raced", "start_sparse"]
 
-RACE_ROWS, RACE_ITERATIONS = 5000, 14
+RACE_ITERATIONS = 14
 SHORT_RACE = 8  # iterations, where each takes an inner loop
 SMALL = 500  # rows for which the race goes on to the end
+SAMPLE_ITERATIONS = 100  # beyond `RACE_ROWS` rows
 WARM_ROWS, WARM_ITERATIONS = 500, 50
 
 
@@ -33,19 +34,18 @@ def start_general(model, data, settings):
 
 
 def start_raced(model, data, settings, prior):
-    """The same from the start that climbs highest; several latent functions climb too slowly for a race."""
+    """The same from the start that climbs highest, as in `start_sparse`; several latent functions climb too slowly."""
     if model.likelihood.latents > 1:
         return start_general(model, data, settings)
     runners = _general(model, data, settings, settings.inducing)
-    few = cast(sample(data, RACE_ROWS, settings.seed), data.X.dtype)
 
-    def climb(runner):
+    def climb(runner, few, length):
         held = (posterior_q, *held_points(settings))
-        length = min(SHORT_RACE, (settings.max_iter or 200) // 4 + 1)
         result = maximise(profile, prior, runner, few, length, None, *held, carry=runner.posterior.q)
         return result._replace(model=with_q(result.model, result.carry))
 
-    name, runner = _race(runners, climb)
+    race = min(SHORT_RACE, (settings.max_iter or 200) // 4 + 1)
+    name, runner = _best(runners, climb, data, settings, race)
     return runner, points_notes(name, len(runner.posterior.Z), asked(data, settings))
 
 
@@ -65,11 +65,15 @@ def asked(data, settings) -> int:
     return settings.num_inducing or choose_num_inducing(len(data))
 
 
-def _race(runners: dict[str, Model], climb: Callable[[Model], Maximum]) -> tuple[str, Model]:
-    """The name of the start whose climb ends highest, and where it stands."""
-    if len(runners) == 1:
+def _best(runners: dict[str, Model], climb: Callable[..., Maximum], data, settings, race: int) -> tuple[str, Model]:
+    """The name of the start whose climb ends highest, and where it stands: after `race` iterations; beyond
+    `RACE_ROWS` rows, where there is one start, after more on a sample of the rows."""
+    large = len(data) > RACE_ROWS
+    if len(runners) == 1 and not large:
         return next(iter(runners.items()))
-    results = {name: climb(runner) for name, runner in runners.items()}
+    few = cast(sample(data, RACE_ROWS, settings.seed), data.X.dtype)
+    length = min(SAMPLE_ITERATIONS, 10 * (settings.max_iter or 200)) if large else race
+    results = {name: climb(runner, few, length) for name, runner in runners.items()}
     name = max(results, key=lambda name: results[name].bound)
     return name, results[name].model
 
@@ -99,22 +103,25 @@ def points_notes(name, used, M):
 def start_sparse(model, data, settings, prior):
     """The model with pseudo-points, and notes on where they came from.
 
-    Where several starts are tried, each climbs the bound of a sample of rows for a few iterations, and the best goes on
-    from where it stands. The bound before climbing is a poor judge: points move, and take the hyperparameters along.
-    Warm hyperparameters race against cold ones, for few rows may mislead (rows that repeat look free of noise).
+    Up to `RACE_ROWS` rows several starts are tried: each climbs for a few iterations, and the best goes on from where
+    it stands. The bound before climbing is a poor judge: points move, and take the hyperparameters along. Warm
+    hyperparameters race against cold ones, for few rows may mislead (rows that repeat look free of noise).
+
+    Beyond, one start climbs the bound of a sample of the rows for many iterations, each a fraction of one on all rows:
+    what is left to climb on all rows starts higher than from the best of a race.
     """
-    M, runners = asked(data, settings), {}
-    for origin, base in (
-        {"": model} | ({" (warm)": _warm(model, data, settings, prior)} if settings.warm else {})
-    ).items():
+    M, runners, bases = asked(data, settings), {}, {"": model}
+    if settings.warm:
+        warm = {" (warm)": _warm(model, data, settings, prior)}
+        bases = warm if len(data) > RACE_ROWS else bases | warm
+    for origin, base in bases.items():
         for name, Z in candidates(settings.inducing, base.kernel, data, M, settings.seed).items():
             posterior = InducingPoints(jnp.asarray(Z, data.X.dtype))
             runners[name + origin] = Model(base.kernel, base.likelihood, posterior)
-    few = cast(sample(data, RACE_ROWS, settings.seed), data.X.dtype)
-    length = max(RACE_ITERATIONS, settings.max_iter or 200) if len(data) <= SMALL else RACE_ITERATIONS
+    race = max(RACE_ITERATIONS, settings.max_iter or 200) if len(data) <= SMALL else RACE_ITERATIONS
     objective, held = collapsed_objective(settings), held_points(settings)
-
-    name, runner = _race(runners, lambda runner: maximise(objective, prior, runner, few, length, None, *held))
+    climb = lambda runner, few, length: maximise(objective, prior, runner, few, length, None, *held)
+    name, runner = _best(runners, climb, data, settings, race)
     return runner, points_notes(name, len(runner.posterior.Z), M)
 
 
