@@ -80,7 +80,11 @@ def test_many_rows_start_from_one_climb_on_a_sample(monkeypatch):
         plain = Model(warm.kernel, warm.likelihood, InducingPoints(inducing.kmeans(np.asarray(data.X), 20, 0)))
         assert tight(start, data) > tight(plain, data) + 0.1 * len(data)  # of all rows, though it climbed on few
         starts.start_sparse(model, data, settings._replace(max_iter=1), prior)
-    assert climbs[-1] == (300, 10)  # a short fit has a short start
+        assert climbs[-1] == (300, 10)  # a short fit has a short start
+        signs = dataset(data.X, np.asarray(data.y) > 0, dtype="float64")
+        binary = cast(Model(model.kernel, Bernoulli()), "float64")
+        notes = starts.start_raced(binary, signs, settings._replace(max_iter=1), prior)[1]
+    assert notes == ("inducing points: 20, started by kmeans",) and climbs[5:] == [(300, 10)]
 
 
 def test_many_numbers_are_measured_in_units_of_a_sample_and_few_in_their_own(monkeypatch):
