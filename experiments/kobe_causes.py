@@ -1,8 +1,8 @@
 """Why is our grid not the thesis'? What it does not print, each in turn (Kobe 2021, figures 4.3 to 4.5).
 
-The setting of `kobe_grid` at N = 1000 and noise 0.01. The thesis does not say how large its natural steps are, whether
-pseudo-points are learned, and how many data sets it draws. `bound`, and the common level of a natural step's size and
-Adam, as in `kobe_grid`.
+The setting of `kobe_grid` at N = 1000 and noise 0.01. The thesis does not say how large its natural steps are, nor how
+many data sets it draws; that pseudo-points stay has to be gathered from its words (4.2.1). `bound`, and the common
+level of a natural step's size and Adam, as in `kobe_grid`.
 """
 
 from dataclasses import dataclass
