@@ -61,10 +61,11 @@ def start(data: Dataset, M: int, noise: float) -> tuple[Hyper, np.ndarray]:
 
 
 def problem(
-    gamma: float | None, data: Dataset, M: int, config: Any, learned: bool = False
+    gamma: float | None, data: Dataset, M: int, config: Any, learned: bool = False, hyper: Hyper | None = None
 ) -> tuple[AbstractStepper, Model]:
-    """The stepper, and the thesis' start in its coordinates."""
-    hyper, Z = start(data, M, config.start_noise)
+    """The stepper, and the thesis' start in its coordinates, or one from other hyperparameters."""
+    own, Z = start(data, M, config.start_noise)
+    hyper = hyper or own
     coordinates = MeanChol if gamma is None else MeanPrecision
     return stepper(gamma, config.rate, learned), model_of(hyper, whitened(coordinates, Z, config.jitter))
 
@@ -80,10 +81,18 @@ def stepper(gamma: float | None, rate: float, learned: bool = False) -> Abstract
     return Alternate(rest, NaturalGradient(constant(gamma), tight=False))
 
 
-def along(gamma: float | None, data: Dataset, M: int, batch: int, config: Any, learned: bool = False) -> dict[str, Any]:
-    """The bound of all rows along the way of `config.steps` minibatch steps from the thesis' start, looked at every
-    `config.every` steps at most; and the hyperparameters at its end."""
-    rule, model = problem(gamma, data, M, config, learned)
+def along(
+    gamma: float | None,
+    data: Dataset,
+    M: int,
+    batch: int,
+    config: Any,
+    learned: bool = False,
+    hyper: Hyper | None = None,
+) -> dict[str, Any]:
+    """The bound of all rows along the way of `config.steps` minibatch steps from the thesis' start (or from other
+    hyperparameters), looked at every `config.every` steps at most; and the hyperparameters at its end."""
+    rule, model = problem(gamma, data, M, config, learned, hyper)
     state = begin(model, rule, data)
     steps, bound, stopped = [0], [number(WHOLE(state.model, data))], None
     looks = set(marks(config.steps // config.every, 90))
