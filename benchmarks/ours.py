@@ -14,6 +14,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,8 @@ M, B, N, D, STEPS = 500, 1024, 10_000, 16, 4
 
 
 def cases() -> dict[str, Any]:
-    """By name, what a turn does: STEPS steps, or one value and gradient. In a worker, from its own checkout."""
+    """By name, what a turn does: STEPS steps, or one value and gradient, as a partial of a compiled function. In a
+    worker, from its own checkout."""
     import jax
     import optax
 
@@ -31,19 +33,20 @@ def cases() -> dict[str, Any]:
     from pseudopoint.data import dataset, draw, take
     from pseudopoint.gaussians import MeanChol, MeanPrecision
     from pseudopoint.kernels import RBF
-    from pseudopoint.likelihoods import Gaussian, StudentT
+    from pseudopoint.likelihoods import Gaussian, RobustMax, Softmax, StudentT
     from pseudopoint.optimisers import NaturalGradient, Optax, constant
     from pseudopoint.params import cast, free
-    from pseudopoint.posteriors import InducingPoints, Model, Whitened
+    from pseudopoint.posteriors import InducingPoints, Latents, Model, Whitened
 
     rng = np.random.default_rng(0)
     X = rng.normal(size=(N, D))
     data = dataset(X, np.sin(X[:, 0]) + 0.1 * rng.normal(size=N))
+    digits = dataset(X, np.argmax(X[:, :10], axis=1))
     adam, gaussian, precision = optax.adam(0.01), Gaussian(0.1), lambda M: MeanPrecision(np.zeros(M), np.eye(M))
 
     def steps(likelihood, posterior, stepper, size=B):
         model = cast(Model(RBF(np.full(D, 4.0), 2.0), likelihood, posterior), "float64")
-        batches = take(data, draw(N, size, 0, 0, STEPS))
+        batches = take(data if likelihood.latents == 1 else digits, draw(N, size, 0, 0, STEPS))
 
         @jax.jit
         def run(model, state):
@@ -54,14 +57,14 @@ def cases() -> dict[str, Any]:
             return jax.lax.scan(body, (model, state), batches)
 
         state = stepper.init(model, N)
-        return lambda: run(model, state)
+        return partial(run, model, state)
 
     def bound(tight, M=M):
         model = cast(Model(RBF(np.full(D, 4.0), 2.0), gaussian, InducingPoints(X[:M], 1e-10)), "float64")
         every = free(model)
         of = lambda vector: (lambda c: c.tight if tight else c.vfe)(collapsed(every.rebuild(vector), data))
         slope = jax.jit(jax.value_and_grad(of))
-        return lambda: slope(every.vector)
+        return partial(slope, every.vector)
 
     def orthogonal():
         from pseudopoint.optimisers import OrthogonalNaturalGradient  # older checkouts lack it
@@ -70,14 +73,24 @@ def cases() -> dict[str, Any]:
         posterior = Orthogonal(Z=X[:300], O=X[300:1000], q=precision(300), a=np.zeros(700))
         return steps(gaussian, posterior, OrthogonalNaturalGradient(constant(0.1), rest=adam))
 
-    dense = lambda q, M=M: Whitened(X[:M], q, None)
-    natural = NaturalGradient(constant(0.1), adam, tight=False)
+    dense, chol = (lambda q, M=M: Whitened(X[:M], q, None)), lambda M: MeanChol(np.zeros(M), np.eye(M))
+    natural, slow = NaturalGradient(constant(0.1), adam, tight=False), Optax(adam, tight=False)
+
+    def ten(likelihood, q, stepper):
+        each = jax.tree.map(lambda part: np.broadcast_to(part, (10, *part.shape)), q)
+        return steps(likelihood, Latents(dense(each, 100)), stepper, 256)
+
     return {
         "natural, 100": lambda: steps(gaussian, dense(precision(100), 100), natural, 256),
         "natural": lambda: steps(gaussian, dense(precision(M)), natural),
         "natural, tight": lambda: steps(gaussian, dense(precision(M)), NaturalGradient(constant(0.1), adam)),
-        "adam": lambda: steps(gaussian, dense(MeanChol(np.zeros(M), np.eye(M))), Optax(adam, tight=False)),
+        "adam, 100": lambda: steps(gaussian, dense(chol(100), 100), slow, 256),
+        "adam": lambda: steps(gaussian, dense(chol(M)), slow),
         "student": lambda: steps(StudentT(0.3, 4.0), dense(precision(M)), natural),
+        "softmax, adam": lambda: ten(Softmax(10), chol(100), slow),
+        "softmax, natural": lambda: ten(Softmax(10), precision(100), natural),
+        "robust-max, adam": lambda: ten(RobustMax(10), chol(100), slow),
+        "robust-max, natural": lambda: ten(RobustMax(10), precision(100), natural),
         "orthogonal": orthogonal,
         "collapsed, 100": lambda: bound(False, 100),
         "collapsed": lambda: bound(False),
