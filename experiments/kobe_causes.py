@@ -105,8 +105,11 @@ def table(rows: list[dict[str, Any]]) -> list[list[str]]:
 def figure(rows: list[dict[str, Any]]) -> Figure:
     """NGD's steps to the common level over Adam's, medians, against γ; a panel for points, start and N."""
     found = choices(rows)
-    picture = Figure(figsize=(1 + 3 * max(len(found), 1), 4), layout="constrained")
-    panels = picture.subplots(1, max(len(found), 1), squeeze=False, sharey=True)[0]
+    columns = min(len(found), 3) or 1
+    picture = Figure(figsize=(1 + 3.2 * columns, 3.6 * -(-len(found) // columns) or 3.6), layout="constrained")
+    grid = picture.subplots(-(-len(found) // columns) or 1, columns, squeeze=False, sharey=True)
+    for axes in (panels := grid.ravel())[len(found) :]:
+        axes.set_visible(False)
     for axes, ((points, begin, N), sizes) in zip(panels, found.items(), strict=False):
         curves: dict[tuple, list[tuple[float, float]]] = {}
         for gamma, settings in sizes.items():
@@ -119,7 +122,7 @@ def figure(rows: list[dict[str, Any]]) -> Figure:
         axes.set(xscale="log", yscale="log", xlabel="γ")
         axes.set_title(f"N = {N}, points {points},\nstart from {begin}", fontsize="medium")
         axes.legend(fontsize="x-small")
-    panels[0].set_ylabel("NGD's steps to the common level, over Adam's")
+    picture.supylabel("NGD's steps to the common level, over Adam's", fontsize="medium")
     return picture
 
 
@@ -143,9 +146,11 @@ def verdict(rows: list[dict[str, Any]]) -> tuple[str, str]:
                 f", with many and minibatches slower to the same optimum for {_listed(g for g in sizes if large[g])}"
             )
         words.append(text)
-    everywhere = set.intersection(*(gs for (points, begin, _), gs in both.items() if (points, begin) == ("fixed", OWN)))
-    text = f"Both findings hold at every N, in the median data set, with points fixed and {_listed(everywhere)}. "
-    return ("agrees" if everywhere else "disagrees"), text + ". ".join(words) + "."
+    fixed = {begin: [both[key] for key in found if key[:2] == ("fixed", begin)] for begin in (OWN, OTHER)}
+    everywhere = {begin: set.intersection(*gammas) for begin, gammas in fixed.items()}
+    text = "Both findings hold at every N, in the median data set, with points fixed and, started from "
+    text += f"{', from '.join(f'{begin}, {_listed(sorted(gs))}' for begin, gs in everywhere.items())}. "
+    return ("agrees" if any(everywhere.values()) else "disagrees"), text + ". ".join(words) + "."
 
 
 def _small(settings: Iterable) -> bool:
