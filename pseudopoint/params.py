@@ -2,7 +2,7 @@
 
 A model's fields hold what a person reads: a lengthscale is a length, a variance a variance. How a field is constrained
 is metadata of the field (`positive()`, `bounded()` and their like; any other is free); only `Free` reads it. Optimisers
-see one flat vector.
+see one array a field, or one flat vector.
 """
 
 import dataclasses
@@ -175,21 +175,44 @@ def _bijector(node, metadata):
     return metadata.get("bijector", IDENTITY) if learn is None or getattr(node, learn) else None
 
 
-class Free(eqx.Module, Generic[T]):
-    """The free numbers of a model as one unconstrained vector, with all that is needed for the way back."""
+Parts = tuple[Array, ...]
 
-    vector: Float[Array, " P"]
+
+class Free(eqx.Module, Generic[T]):
+    """The free numbers of a model, unconstrained, one array a field, with all that is needed for the way back.
+
+    `vector` is the same numbers end to end. In a compiled step use `parts`: XLA computes a concatenation, or the
+    gradient in a vector, which is one, number by number (on CPUs 40 % of a step of Adam with M = 500).
+    """
+
+    parts: Parts
     model: T
     where: tuple[int, ...] = eqx.field(static=True)
     bijectors: tuple = eqx.field(static=True)
 
-    def rebuild(self, vector: Float[Array, " P"]) -> T:
-        """The model whose free numbers are `vector`."""
-        leaves, structure = jax.tree.flatten(self.model)
-        ends = np.cumsum([int(np.size(leaves[i])) for i in self.where])
+    @property
+    def vector(self) -> Float[Array, " P"]:
+        """All numbers, end to end."""
+        return jnp.concatenate([jnp.ravel(part) for part in self.parts]) if self.parts else jnp.zeros(0)
+
+    @property
+    def dtype(self) -> Any:
+        """That of the numbers."""
+        return jnp.result_type(*self.parts) if self.parts else jnp.zeros(0).dtype
+
+    def split(self, vector: Float[Array, " P"]) -> Parts:
+        """A vector such as `vector` as an array a field."""
+        shapes = [np.shape(part) for part in self.parts]
+        ends = np.cumsum([int(np.prod(shape)) for shape in shapes])
         # A split, and not slices: its derivative is one concatenation.
-        for i, bijector, part in zip(self.where, self.bijectors, jnp.split(vector, ends)[:-1], strict=True):
-            leaves[i] = bijector.constrain(part.reshape(np.shape(leaves[i])))
+        return tuple(x.reshape(shape) for x, shape in zip(jnp.split(vector, ends), shapes, strict=False))
+
+    def rebuild(self, numbers: Float[Array, " P"] | Parts) -> T:
+        """The model whose free numbers are these, a vector or an array a field."""
+        leaves, structure = jax.tree.flatten(self.model)
+        parts = numbers if isinstance(numbers, tuple) else self.split(numbers)
+        for i, bijector, part in zip(self.where, self.bijectors, parts, strict=True):
+            leaves[i] = bijector.constrain(part)
         return jax.tree.unflatten(structure, leaves)
 
 
@@ -209,6 +232,4 @@ def free(model: T, *frozen: Callable[[T], Any]) -> Free[T]:
     learned = lambda i: eqx.is_inexact_array(leaves[i]) and i not in held and bijectors[i] is not None
     where = tuple(i for i in range(len(leaves)) if learned(i))
     chosen = tuple(bijectors[i] for i in where)
-    parts = [jnp.ravel(b.unconstrain(leaves[i])) for i, b in zip(where, chosen, strict=True)]
-    vector = jnp.concatenate(parts) if parts else jnp.zeros(0)
-    return Free(vector, model, where, chosen)
+    return Free(tuple(b.unconstrain(leaves[i]) for i, b in zip(where, chosen, strict=True)), model, where, chosen)

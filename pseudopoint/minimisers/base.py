@@ -34,8 +34,13 @@ def _value_and_gradient(bound, free, vector, data, carry):
         model = free.rebuild(x)
         return (bound(model, data), None) if carry is None else bound(model, data, carry)
 
-    (value, carry), gradient = jax.value_and_grad(objective, has_aux=True)(vector)
-    return -value, -gradient, carry
+    (value, carry), gradient = jax.value_and_grad(objective, has_aux=True)(free.split(vector))
+    return value, gradient, carry
+
+
+def _flat(parts):
+    """End to end, as SciPy has them."""
+    return np.concatenate([np.zeros(0), *(np.ravel(part) for part in parts)], dtype=float)
 
 
 @partial(jax.jit, static_argnums=0)
@@ -52,7 +57,7 @@ class Climb:
         self.bound, self.free, self.data, self.scale = bound, free, data, scale
         self.best_carry = carry
         self.progress, self.total = progress, total
-        self.lowest, self.best, self.norm = np.inf, np.asarray(free.vector, float), np.nan
+        self.lowest, self.best, self.norm = np.inf, _flat(free.parts), np.nan
         self.count, self.undone = 0, 0
         self.history: list[Record] = []
         self.start, self.previous = time.perf_counter(), self.best
@@ -60,9 +65,9 @@ class Climb:
     def __call__(self, x: np.ndarray) -> tuple[float, np.ndarray]:
         """−bound/scale and its gradient; infinity and zeros where either is not finite."""
         self.count += 1
-        vector = jax.numpy.asarray(x, self.free.vector.dtype)
+        vector = jax.numpy.asarray(x, self.free.dtype)
         value, gradient, carry = _value_and_gradient(self.bound, self.free, vector, self.data, self.best_carry)
-        value, gradient = float(value) / self.scale, np.asarray(gradient, float) / self.scale
+        value, gradient = -float(value) / self.scale, -_flat(gradient) / self.scale
         if not (np.isfinite(value) and np.isfinite(gradient).all()):
             self.undone += 1
             return np.inf, np.zeros_like(gradient)
@@ -74,7 +79,7 @@ class Climb:
     def value(self, x: np.ndarray) -> float:
         """−bound/scale alone, for a third of the work; infinity where it is not finite. There is no carry."""
         self.count += 1
-        vector = jax.numpy.asarray(x, self.free.vector.dtype)
+        vector = jax.numpy.asarray(x, self.free.dtype)
         value = float(_value(self.bound, self.free, vector, self.data)) / self.scale
         if not np.isfinite(value):
             self.undone += 1
@@ -83,8 +88,8 @@ class Climb:
 
     def slope(self, x: np.ndarray, data: Any) -> np.ndarray:
         """The gradient of −bound on other rows, which counts for nothing."""
-        vector = jax.numpy.asarray(x, self.free.vector.dtype)
-        return np.asarray(_value_and_gradient(self.bound, self.free, vector, data, self.best_carry)[1], float)
+        vector = jax.numpy.asarray(x, self.free.dtype)
+        return -_flat(_value_and_gradient(self.bound, self.free, vector, data, self.best_carry)[1])
 
     def first(self) -> tuple[float, np.ndarray]:
         """At the start. Raises FitError where it is not finite."""
@@ -108,6 +113,6 @@ class Climb:
 
     def maximum(self, converged: bool) -> Maximum:
         """The best model seen."""
-        model = self.free.rebuild(jax.numpy.asarray(self.best, self.free.vector.dtype))
+        model = self.free.rebuild(jax.numpy.asarray(self.best, self.free.dtype))
         bound, history = -self.lowest * self.scale, tuple(self.history)
         return Maximum(model, self.best_carry, bound, history, self.count, self.undone, converged)

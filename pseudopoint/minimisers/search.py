@@ -75,7 +75,7 @@ class Transformed(AbstractDirection):
 
     def __call__(self, at: Point, state: Any) -> tuple[np.ndarray, Any]:
         """The optimiser's update."""
-        vector, gradient = (jnp.asarray(v, at.free.vector.dtype) for v in (at.vector, at.gradient))
+        vector, gradient = (jnp.asarray(v, at.free.dtype) for v in (at.vector, at.gradient))
         update, state = _update(self.optimiser, gradient, state, vector)
         return np.asarray(update, float), state
 
@@ -148,7 +148,7 @@ class NaturalDirection(AbstractDirection):
 
     def __call__(self, at: Point, state: None) -> tuple[np.ndarray, None]:
         """The natural gradient at q's places in ξ."""
-        vector = jnp.asarray(at.vector, at.free.vector.dtype)
+        vector = jnp.asarray(at.vector, at.free.dtype)
         natural, places = _natural_direction(at.bound, at.free, vector, at.data)
         rest = -at.gradient if self.ordinary else np.zeros_like(at.gradient)
         return np.where(np.asarray(places) != 0, np.asarray(natural, float), rest), None

@@ -22,7 +22,7 @@ def units(climb: Climb, data: Any) -> Float[np.ndarray, " P"]:
     With |H|^-½ a quadratic bound would bend alike along all numbers. Half way is better, for curvature changes on the
     way up: noise that is to fall by decades is stiff at first (measured: ARCHITECTURE.md).
     """
-    x, dtype, leaves = climb.best, climb.free.vector.dtype, jax.tree.leaves(climb.free.model)
+    x, dtype, leaves = climb.best, climb.free.dtype, jax.tree.leaves(climb.free.model)
     here, h, rng = climb.slope(x, data), float(np.finfo(dtype).eps) ** 0.25, np.random.default_rng(0)
     curvature, start = np.full(len(x), np.nan), 0
     for shape in (np.shape(leaves[i]) for i in climb.free.where):

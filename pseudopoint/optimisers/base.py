@@ -19,7 +19,7 @@ from ..data import Dataset
 from ..gaussians import MeanCovariance
 from ..likelihoods import AbstractLikelihood
 from ..linalg import Scalar
-from ..params import Free
+from ..params import Free, Parts
 from ..posteriors import Latents, Model
 
 __all__ = [
@@ -96,16 +96,17 @@ class AbstractStepper(eqx.Module):
 
 
 def climbed(
-    optimiser: optax.GradientTransformation | None, every: Free, slope: Any, state: Any, guard: Guard
-) -> tuple[Model, Float[Array, " P"], Any, Scalar]:
-    """The model after the optimiser's step along the slope in its free numbers, `guard.scale` times as long; their
-    vector, the optimiser's state, and the norm of the slope that it was given: 0 where there is no optimiser (None).
+    optimiser: optax.GradientTransformation | None, every: Free, slope: Parts, state: Any, guard: Guard
+) -> tuple[Model, Parts, Any, Scalar]:
+    """The model after the optimiser's step along the slope in its free numbers, `guard.scale` times as long; these
+    numbers, the optimiser's state, and the norm of the slope that it was given: 0 where there is no optimiser (None).
     """
     if optimiser is None:
-        return every.model, every.vector, state, jnp.zeros_like(guard.norm)
-    updates, state = optimiser.update(-slope, state, every.vector)
-    vector = every.vector + guard.scale * jnp.asarray(updates)
-    return every.rebuild(vector), vector, state, jnp.linalg.norm(slope)
+        return every.model, every.parts, state, jnp.zeros_like(guard.norm)
+    updates, state = optimiser.update(jax.tree.map(jnp.negative, slope), state, every.parts)
+    parts = jax.tree.map(lambda x, update: x + guard.scale * update, every.parts, updates)
+    norm = jnp.sqrt(sum((jnp.sum(part**2) for part in slope), jnp.zeros_like(guard.norm)))
+    return every.rebuild(parts), parts, state, norm
 
 
 def energy_slopes(hyper: Free, mean: Any, cov: Any, batch: Dataset, num_data: int, tight: bool):
@@ -115,10 +116,10 @@ def energy_slopes(hyper: Free, mean: Any, cov: Any, batch: Dataset, num_data: in
     What nobody reads a compiled step does not compute.
     """
 
-    def objective(vector, mean, cov):
-        return energies(with_q(hyper.rebuild(vector), MeanCovariance(mean, cov)), batch, num_data, tight)
+    def objective(parts, mean, cov):
+        return energies(with_q(hyper.rebuild(parts), MeanCovariance(mean, cov)), batch, num_data, tight)
 
-    value, slopes, (_, _, dS) = both_slopes(objective, hyper.vector, mean, cov)
+    value, slopes, (_, _, dS) = both_slopes(objective, hyper.parts, mean, cov)
     return value, slopes, -(dS + dS.mT)
 
 

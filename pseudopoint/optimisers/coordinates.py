@@ -59,7 +59,7 @@ class ForwardNaturalGradient(AbstractStepper):
     def init(self, model: Model, num_data: int) -> ForwardState:
         """The state before the first step; the model's q may be any `AbstractGaussian`."""
         reading = _read(model.posterior.q)
-        rest = () if self.rest is None else self.rest.init(self._hyper(model).vector)
+        rest = () if self.rest is None else self.rest.init(self._hyper(model).parts)
         return ForwardState(reading, rest, Guard.start(reading.cov.dtype))
 
     def _hyper(self, model):

@@ -189,7 +189,7 @@ class OrthogonalNaturalGradient(AbstractStepper):
             )
         P = jnp.asarray(posterior.q.precision)
         cov, half_logdet = invert(P)
-        rest = () if self.rest is None else self.rest.init(self._hyper(model).vector)
+        rest = () if self.rest is None else self.rest.init(self._hyper(model).parts)
         M = P.shape[-1]
         K = self.mean.size(M, posterior.O.shape[0])
         # I + curvature is P on m, the prior on what else there is.
@@ -206,12 +206,12 @@ class OrthogonalNaturalGradient(AbstractStepper):
         posterior, guard, hyper = each(model.posterior), state.guard, self._hyper(model)
         q, a = posterior.q, posterior.a
 
-        def objective(vector, mean, cov, a):
-            there = _with(hyper.rebuild(vector), MeanCovariance(mean, cov), a)
+        def objective(parts, mean, cov, a):
+            there = _with(hyper.rebuild(parts), MeanCovariance(mean, cov), a)
             expected, projection = expected_log_likelihood(there, batch, num_data, self.tight)
             return expected + projection.log_prior, projection
 
-        at = (hyper.vector, q.mean, state.cov, a)
+        at = (hyper.parts, q.mean, state.cov, a)
         (value, projection), (dv, dm, dS, da) = jax.value_and_grad(objective, (0, 1, 2, 3), has_aux=True)(*at)
         moved, _, rest, given = climbed(self.rest, hyper, dv, state.rest, guard)
         norm = jnp.sqrt(jnp.sum(dm**2) + jnp.sum(da**2)) if self.rest is None else given

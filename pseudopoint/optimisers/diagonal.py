@@ -87,7 +87,7 @@ class AbstractShiftStepper(AbstractStepper):
     def init(self, model: Model, num_data: int) -> ShiftState:
         """The model's posterior must be `Shifted`, or `Latents` of it."""
         g = jnp.asarray(model.posterior.q.g)
-        rest = () if self.rest is None else self.rest.init(self._hyper(model).vector)
+        rest = () if self.rest is None else self.rest.init(self._hyper(model).parts)
         return ShiftState(jnp.zeros((*g.shape, g.shape[-1]), g.dtype), rest, Guard.start(g.dtype))
 
     def _hyper(self, model):
@@ -99,12 +99,12 @@ class AbstractShiftStepper(AbstractStepper):
         """One pass: the bound, its derivatives in (θ, μ, g), both updates."""
         q, hyper, guard = model.posterior.q, self._hyper(model), state.guard
 
-        def bound(vector, q):
-            moved = with_q(hyper.rebuild(vector), q)
+        def bound(parts, q):
+            moved = with_q(hyper.rebuild(parts), q)
             expected, projection = expected_log_likelihood(moved, batch, num_data, tight=False)
             return expected - projection.divergence, projection
 
-        (value, projection), (dv, dq) = jax.value_and_grad(bound, (0, 1), has_aux=True)(hyper.vector, q)
+        (value, projection), (dv, dq) = jax.value_and_grad(bound, (0, 1), has_aux=True)(hyper.parts, q)
         parts = lambda p: (p.mu, p.K, p.covariance(), p.g, p.jitter, p.kernel(p.Z, batch.X))
         mu, K, S, shift, epsilon, Kux = projection.map(parts)
         epsilon, g = epsilon[..., None], jnp.asarray(q.g)

@@ -32,19 +32,19 @@ class Optax(AbstractStepper):
 
     def init(self, model: Model, num_data: int) -> OptaxState:
         """The state before the first step."""
-        vector = free(model, *self.frozen).vector
-        return OptaxState(self.optimiser.init(vector), Guard.start(vector.dtype))
+        every = free(model, *self.frozen)
+        return OptaxState(self.optimiser.init(every.parts), Guard.start(every.dtype))
 
     def step(
         self, model: Model, state: OptaxState, batch: Dataset, num_data: int, rows: Rows | None = None
     ) -> tuple[Model, OptaxState, Info]:
         """One step up the batch's estimate of the bound."""
         every = free(model, *self.frozen)
-        objective = lambda vector: elbo(every.rebuild(vector), batch, num_data, self.tight)[0]
-        value, gradient = jax.value_and_grad(objective)(every.vector)
-        moved, vector, rest, norm = climbed(self.optimiser, every, gradient, state.rest, state.guard)
-        # The optimiser's state is finite where the gradient's square is, the model where the vector is.
-        good = all_finite((value, norm, vector)) & state.guard.calm(norm)
+        objective = lambda parts: elbo(every.rebuild(parts), batch, num_data, self.tight)[0]
+        value, gradient = jax.value_and_grad(objective)(every.parts)
+        moved, parts, rest, norm = climbed(self.optimiser, every, gradient, state.rest, state.guard)
+        # The optimiser's state is finite where the gradient's square is, the model where its free numbers are.
+        good = all_finite((value, norm, parts)) & state.guard.calm(norm)
         (model, rest), guard = state.guard.keep(good, (moved, rest), (model, state.rest), norm)
         info = Info(value, norm, state.guard.scale, ~good)
         return model, OptaxState(rest, guard), info

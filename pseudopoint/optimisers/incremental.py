@@ -174,7 +174,7 @@ class SAG(AbstractStepper):
         zeros = partial(jnp.zeros, dtype=mean.dtype)
         kept, rest, held = (), (), _others(model)
         if self.rest is not None:
-            kept, rest, held = zeros((num_data, mean.shape[-1])), self.rest.init(self._hyper(model).vector), ()
+            kept, rest, held = zeros((num_data, mean.shape[-1])), self.rest.init(self._hyper(model).parts), ()
         return SAGState(
             zeros((num_data, 2, *mean.shape[:-1])),
             kept,
@@ -272,8 +272,8 @@ def _ask(model, q, batch, num_data, tight, hyper: Free | None = None) -> Said:
     share = num_data / len(batch)
     none = jnp.zeros((*mean.shape[:-1], len(batch)), mean.dtype)
 
-    def expected(by_mean, by_variance, vector):
-        at = model if hyper is None else hyper.rebuild(vector)
+    def expected(by_mean, by_variance, parts):
+        at = model if hyper is None else hyper.rebuild(parts)
         Z, likelihood = jnp.asarray(at.posterior.Z), at.likelihood.at(batch.noise)
         A, d = features(at.kernel, prior_factor(at.kernel, Z, at.posterior.jitter), Z, batch.X)
         v = likelihood.shrinkage(d, batch.weight) if tight else jnp.ones_like(d)
@@ -281,9 +281,9 @@ def _ask(model, q, batch, num_data, tight, hyper: Free | None = None) -> Said:
         fit = jnp.sum(batch.weight * likelihood.expectation(mu, s, batch.y))
         return share * (fit - 0.5 * jnp.sum(v - 1 - jnp.log(v))), (A, mu, s)
 
-    vector = () if hyper is None else hyper.vector
+    parts = () if hyper is None else hyper.parts
     over = (0, 1) if hyper is None else (0, 1, 2)
-    (value, (A, mu, s)), (alpha, slope, *rest) = jax.value_and_grad(expected, over, has_aux=True)(none, none, vector)
+    (value, (A, mu, s)), (alpha, slope, *rest) = jax.value_and_grad(expected, over, has_aux=True)(none, none, parts)
     # −KL[q(v) ‖ N(0, I)] = ½ (log |S| − tr S − ‖m‖² + M)
     trace = jnp.trace(cov, axis1=-2, axis2=-1).sum()
     bound = value + jnp.sum(half_logdet) - 0.5 * (trace + jnp.sum(mean**2) - mean.size)

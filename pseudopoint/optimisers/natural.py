@@ -80,7 +80,7 @@ class NaturalGradient(AbstractStepper):
             raise ValueError("dual=True needs the posterior Whitened, or Latents of it that share one kernel")
         q = model.posterior.q
         cov, half_logdet = invert(jnp.asarray(q.precision))
-        rest = () if self.rest is None else self.rest.init(self._hyper(model).vector)
+        rest = () if self.rest is None else self.rest.init(self._hyper(model).parts)
         majorised = jnp.asarray(q.precision) if majorises(model.likelihood) else ()
         return NaturalState(cov, half_logdet, majorised, rest, Guard.start(cov.dtype))
 
@@ -95,8 +95,8 @@ class NaturalGradient(AbstractStepper):
 
         value, (dv, dm, dS), curvature = energy_slopes(hyper, q.mean, state.cov, batch, num_data, self.tight)
         if self.dual:
-            dv = dv + _dual_slope(hyper, model, q, state.cov, dm, dS)
-        moved, vector, rest, given = climbed(self.rest, hyper, dv, state.rest, guard)
+            dv = jax.tree.map(jnp.add, dv, _dual_slope(hyper, model, q, state.cov, dm, dS))
+        moved, parts, rest, given = climbed(self.rest, hyper, dv, state.rest, guard)
         norm = jnp.linalg.norm(dm) if self.rest is None else given
         gamma = guard.scale * self.gamma(guard.steps)
         precision = next_precision(model.likelihood, q.precision, state.cov, -(dS + dS.mT), gamma)
@@ -115,8 +115,8 @@ class NaturalGradient(AbstractStepper):
         moved = with_q(moved, MeanPrecision(mean, precision))
         new = (moved, cov, half_logdet, majorised, rest)
         old = (model, state.cov, state.half_logdet, state.majorised, state.rest)
-        # P is finite where its determinant is, and all that came of the vector and its gradient where these are.
-        good = all_finite((value, half_logdet, mean, majorised, vector, norm)) & guard.calm(given)
+        # P is finite where its determinant is, all that came of the free numbers and their gradient where these are.
+        good = all_finite((value, half_logdet, mean, majorised, parts, norm)) & guard.calm(given)
         (model, cov, half_logdet, majorised, rest), guard = guard.keep(good, new, old, given)
         info = Info(value + gaussian_entropy(state.half_logdet, q.mean.size), norm, jnp.asarray(gamma), ~good)
         return model, NaturalState(cov, half_logdet, majorised, rest, guard), info
@@ -140,7 +140,7 @@ def _dual_slope(hyper, model, q, S, dm, dS):
     w, m = S @ dm[..., None], q.mean[..., None]
     T_bar = w @ m.mT - m @ (C @ w).mT - S @ (dS + dS.mT + q.precision) @ S @ C
     L = _prior(model).L
-    _, pull = jax.vjp(lambda vector: _prior(hyper.rebuild(vector)).whiten(L), hyper.vector)
+    _, pull = jax.vjp(lambda parts: _prior(hyper.rebuild(parts)).whiten(L), hyper.parts)
     return pull(jnp.sum(T_bar.reshape(-1, *L.shape), axis=0))[0]
 
 

@@ -83,7 +83,7 @@ class SolveNaturalGradient(AbstractStepper):
         P, Pw = jnp.asarray(q.precision), jnp.asarray(r.precision)
         (cov, one), (cov_w, two) = _invert(P), _invert(Pw)
         X = jnp.zeros((*P.shape[:-1], Pw.shape[-1]), P.dtype)
-        rest = () if self.rest is None else self.rest.init(self._hyper(model).vector)
+        rest = () if self.rest is None else self.rest.init(self._hyper(model).parts)
         majorised = Blocks(P, X, Pw) if majorises(model.likelihood) else ()
         return SolveState(cov, cov_w, (one, two), X, majorised, rest, Guard.start(cov.dtype))
 
@@ -97,10 +97,10 @@ class SolveNaturalGradient(AbstractStepper):
         (q, r), guard, hyper = _own(model.posterior), state.guard, self._hyper(model)
         means, covs = (q.mean, r.mean), Blocks(state.cov, jnp.zeros_like(state.X), state.cov_w)
 
-        def objective(vector, means, covs):
-            return energies(_probed(hyper.rebuild(vector), means, covs), batch, num_data, self.tight)
+        def objective(parts, means, covs):
+            return energies(_probed(hyper.rebuild(parts), means, covs), batch, num_data, self.tight)
 
-        value, (dv, dm, dS), (_, _, curvature) = both_slopes(objective, hyper.vector, means, covs)
+        value, (dv, dm, dS), (_, _, curvature) = both_slopes(objective, hyper.parts, means, covs)
         moved, _, rest, given = climbed(self.rest, hyper, dv, state.rest, guard)
         norm = jnp.sqrt(sum(jnp.sum(g**2) for g in dm)) if self.rest is None else given
         gamma = guard.scale * self.gamma(guard.steps)
