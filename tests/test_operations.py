@@ -3,6 +3,8 @@
 # Fields take floats and NumPy arrays and become JAX arrays in `cast` or under jit; a type checker knows the last alone.
 # pyright: reportArgumentType=false, reportCallIssue=false
 
+import re
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -87,6 +89,19 @@ def test_several_latent_functions_share_the_priors_factor():
     assert counted[f"cholesky {M}"] == 1 + 2 * C
     # The quadrature of E log Σ e^f runs once, for value, slopes and majoriser: where it ends, and its steps.
     assert counted["erf"] == (5 + STEPS) * B * C
+
+
+def concatenated(function, *at):
+    """The longest row of numbers that the compiled function lays end to end."""
+    text = jax.jit(function).lower(*at).compile().as_text()
+    return max((int(n) for n in re.findall(r" = f64\[(\d+)\]\S* concatenate\(", text)), default=0)
+
+
+def test_a_step_of_adam_never_lays_all_numbers_end_to_end():
+    # XLA fuses what comes before into a concatenation, and then computes it number by number: up to 2.6 times the step.
+    stepper, start = Optax(optax.adam(0.01)), model(Gaussian(0.1), MeanChol(np.zeros(M), np.eye(M)))
+    assert concatenated(lambda m: free(m).vector, start) == len(free(start).vector)
+    assert concatenated(lambda *at: stepper.step(*at, batch(), N), start, stepper.init(start, N)) < M * M
 
 
 @pytest.mark.parametrize(("bound", "big", "small"), [("tight", 5, 3), ("vfe", 3, 5)])
