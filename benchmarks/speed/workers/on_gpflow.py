@@ -90,7 +90,7 @@ def collapsed(p, variant):
     first, count = variables[-1].numpy(), [0]
 
     def turn():
-        variables[-1].assign(first + 1e-6 * count[0])
+        variables[-1].assign(first + 1e-9 * count[0])
         count[0] += 1
         loss, gradient = evaluate()
         [np.asarray(tf.convert_to_tensor(g)) for g in gradient]

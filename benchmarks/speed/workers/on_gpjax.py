@@ -134,7 +134,7 @@ def collapsed(p, variant):
     program, count = jax.jit(jax.value_and_grad(loss)), [0]
 
     def turn():
-        value, gradient = program(vector + 1e-6 * count[0], data)
+        value, gradient = program(vector + 1e-9 * count[0], data)
         np.asarray(gradient)
         count[0] += 1
         return {"value": -float(value)}

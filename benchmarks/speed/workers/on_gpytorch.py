@@ -149,7 +149,7 @@ def collapsed(p, variant):
 
     def turn():
         with torch.no_grad():
-            raw.copy_(first + 1e-6 * count[0])
+            raw.copy_(first + 1e-9 * count[0])
         count[0] += 1
         model.zero_grad()
         value = mll(model(X), y)

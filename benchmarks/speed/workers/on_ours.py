@@ -91,7 +91,7 @@ def collapsed(p, variant):
 
     def turn():
         count[0] += 1
-        value, _ = climb(first + 1e-6 * (count[0] - 1))
+        value, _ = climb(first + 1e-9 * (count[0] - 1))
         return {"value": -value}
 
     return Task(turn, None, "minimisers.Climb")
