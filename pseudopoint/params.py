@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-__all__ = ["Free", "Number", "bounded", "cast", "clipped", "free", "positive", "real", "softplus"]
+__all__ = ["Free", "Number", "Parts", "bounded", "cast", "clipped", "free", "positive", "real", "softplus"]
 
 # A field takes numbers, NumPy and JAX arrays; its converter makes arrays of them, which a type checker cannot follow.
 if TYPE_CHECKING:
