@@ -125,7 +125,7 @@ def test_the_best_of_all_points_that_were_tried_is_returned(bound, monkeypatch):
 
     def watched(*arguments):
         value, gradient, carry = evaluate(*arguments)
-        tried.append(-float(value))
+        tried.append(float(value))
         return value, gradient, carry
 
     monkeypatch.setattr(minimisers.base, "_value_and_gradient", watched)
