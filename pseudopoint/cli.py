@@ -36,7 +36,7 @@ Likelihood = StrEnum(
     "logit probit softmax robustmax",
 )
 Kernel = StrEnum("Kernel", ["matern52", "matern32", "matern12", "rbf", "rational_quadratic", "periodic", "linear"])
-Precision = StrEnum("Precision", ["float64", "float32"])
+Precision = StrEnum("Precision", ["auto", "float64", "float32"])
 Initial = StrEnum("Initial", ["warm", "robust", "ulapane"])
 
 OPTIMISER = (
@@ -81,7 +81,9 @@ def fit(
     lengthscale_prior: Annotated[
         float, typer.Option(help="Standard deviation of log lengthscales around their start; inf: no prior.")
     ] = 1.5,
-    dtype: Annotated[Precision, typer.Option()] = Precision.float64,
+    dtype: Annotated[
+        Precision, typer.Option(help="auto: float64, but large tables climb in float32 where the noise allows it.")
+    ] = Precision.auto,
     seed: Annotated[int, typer.Option(min=0)] = 0,
     out: Annotated[Path | None, typer.Option(help="Write the model file here.")] = None,
     report: Annotated[Path | None, typer.Option(help="Write an HTML report here.")] = None,

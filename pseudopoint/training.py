@@ -42,6 +42,11 @@ def _segment(stepper, model, state, batches, rows, num_data):
     return lax.scan(body, (model, state), (batches, rows))
 
 
+def _alike(steps: int, most: int) -> int:
+    """The length of segments: a divisor of `steps` from ½ `most` on, if there is one."""
+    return next((size for size in range(min(most, steps), (most - 1) // 2, -1) if steps % size == 0), most)
+
+
 def fit(
     state: TrainState,
     stepper: AbstractStepper,
@@ -54,10 +59,11 @@ def fit(
 ) -> tuple[TrainState, tuple[Record, ...]]:
     """`steps` more steps on minibatches of `data`, and one record a segment (its mean bound).
 
+    A segment is of `segment` steps, or of fewer, where that makes all alike: each length is a program to compile.
     Rows stay on the host until their segment is run, so that `data` may be larger than memory allows to copy. Raises
     FitError when a whole segment had to be undone.
     """
-    batch_size = min(batch_size, len(data))
+    batch_size, segment = min(batch_size, len(data)), _alike(steps, segment)
     history: list[Record] = []
     last = state.step + steps
     clock, done = time.perf_counter(), 0

@@ -161,7 +161,7 @@ def check_finite_far_out(case: Case) -> None:
                 assert np.isfinite(leaf).all(), (name, dtype, variance)
 
 
-def curvatures(case: Case) -> Array:
+def curvatures(case: Case, over_rounding: bool = True) -> Array:
     """Second differences of log p(y | f) in every latent function, over rounding."""
     likelihood, h = case.likelihood, 0.125
     f = np.arange(-12, 12 + h, h)
@@ -171,8 +171,16 @@ def curvatures(case: Case) -> Array:
             at = np.full((likelihood.latents, len(f)), 0.3) * np.arange(likelihood.latents)[:, None]
             at[c] = f
             L = log_probs(likelihood, at if likelihood.latents > 1 else f, np.array([y]))
-            out.append(np.diff(L, 2) / np.maximum(1.0, np.abs(L[1:-1])))
+            out.append(np.diff(L, 2) / (np.maximum(1.0, np.abs(L[1:-1])) if over_rounding else h**2))
     return np.concatenate(out)
+
+
+def check_curvature_is_no_more_than_declared(case: Case) -> None:
+    likelihood = case.likelihood
+    steepest = -curvatures(case, over_rounding=False).min()
+    assert steepest <= likelihood.curvature
+    if np.isfinite(likelihood.curvature):  # and no idle promise
+        assert steepest > likelihood.curvature / 5
 
 
 def check_concave_as_declared(case: Case) -> None:
@@ -313,6 +321,7 @@ LIKELIHOOD_CHECKS = (
     check_predictive_moments,
     check_finite_far_out,
     check_concave_as_declared,
+    check_curvature_is_no_more_than_declared,
     check_majoriser,
     check_cdf,
     check_predictive_cdf,

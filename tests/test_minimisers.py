@@ -216,3 +216,66 @@ def test_pseudo_points_and_hyperparameters_climb_faster_in_units():
         plain, quick = (lbfgsb(tight, start, data, max_iter=16, scale=1500.0, probe=probe) for probe in (None, data))
         gains.append(quick.bound - plain.bound)
     assert min(gains) > 100, gains
+
+
+# --- Precision ---
+
+
+def fine_hill(point, data):
+    """`hill`, finite in float64 alone if `data` is infinite."""
+    far = jnp.isinf(data) & (point.x.dtype == jnp.float32)
+    return hill(point, jnp.where(far, jnp.nan, jnp.where(jnp.isinf(data), 7.0, data)))
+
+
+def climbed(coarse, bound=hill, data=7.0, **options):
+    """The result, and the precision of every evaluation."""
+    seen, evaluate = [], minimisers.base._value_and_gradient
+
+    def watched(bound, free, *rest):
+        seen.append(free.dtype)
+        return evaluate(bound, free, *rest)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(minimisers.base, "_value_and_gradient", watched)
+        patch.setattr(quasi_newton, "ROUND", 2)
+        result = lbfgsb(bound, at(5.0, 5.0, 5.0), np.float64(data), probe=np.float64(3.0), coarse=coarse, **options)
+    return result, np.array([dtype == jnp.float32 for dtype in seen])
+
+
+def test_what_float32_does_not_see_any_more_is_climbed_in_float64():
+    result, rough = climbed(lambda model: True)
+    assert rough[0] and not rough[-1] and (np.diff(rough.astype(int)) <= 0).all()  # never back
+    assert result.model.x.dtype == jnp.float64 and result.converged
+    np.testing.assert_allclose(result.bound, 7.0, rtol=1e-9)
+    np.testing.assert_allclose(result.model.x, TOP, atol=1e-3)
+    assert [record.step for record in result.history] == list(range(1, len(result.history) + 1))
+
+
+def test_rounds_are_in_float32_as_long_as_the_model_allows_it():
+    asked = []
+
+    def first_round_alone(model):
+        asked.append(model.x.dtype)
+        return len(asked) == 1
+
+    result, rough = climbed(first_round_alone, max_iter=8)
+    assert rough[0] and not rough[-1] and len(asked) == 2  # not asked again
+    assert asked == [jnp.float64] * 2 and len(result.history) == 8
+    assert result.bound == float(jax.jit(hill)(result.model, 7.0))  # as float64 has it
+    whole, rough = climbed(lambda model: True, max_iter=4)
+    assert rough.all() and len(whole.history) == 4 and not whole.converged
+    assert whole.model.x.dtype == jnp.float64
+    np.testing.assert_allclose(whole.bound, hill(whole.model, 7.0), rtol=1e-6)
+
+
+@pytest.mark.parametrize("coarse", [None, lambda model: False])
+def test_without_leave_no_evaluation_is_in_float32(coarse):
+    result, rough = climbed(coarse)
+    assert not rough.any()
+    np.testing.assert_allclose(result.bound, 7.0, rtol=1e-9)
+
+
+def test_a_start_that_is_not_finite_in_float32_is_climbed_from_in_float64():
+    result, rough = climbed(lambda model: True, fine_hill, np.inf)
+    assert rough.sum() == 1 and rough[0] and result.undone == 1
+    np.testing.assert_allclose(result.bound, 7.0, rtol=1e-9)

@@ -11,11 +11,11 @@ from pseudopoint import inducing
 from pseudopoint.data import dataset
 from pseudopoint.datasets import load
 from pseudopoint.initial import named_kernel, robust
-from pseudopoint.likelihoods import Bernoulli, Gaussian, Heteroscedastic, Softmax
+from pseudopoint.likelihoods import Bernoulli, Gaussian, Heteroscedastic, Poisson, Softmax
 from pseudopoint.optimise import tight
 from pseudopoint.params import cast, free
 from pseudopoint.posteriors import InducingPoints, Model
-from pseudopoint.recipes import Settings, choose_method, objectives, starts
+from pseudopoint.recipes import Settings, choose_method, courses, fit_model, objectives, precision, starts
 from pseudopoint.recipes.prior import LengthscalePrior
 
 
@@ -53,9 +53,9 @@ def naval():
 def test_a_warm_start_keeps_back_what_few_rows_cannot_know():
     with jax.enable_x64(True):
         model, data = naval()
-        warm = starts._warm(model, data, Settings(), LengthscalePrior.around(model.kernel, Settings()))
+        warm, noise = starts._warm(model, data, Settings(), LengthscalePrior.around(model.kernel, Settings()))
     assert warm.kernel.variance <= model.kernel.variance
-    assert warm.likelihood.variance >= model.likelihood.variance
+    assert warm.likelihood.variance >= model.likelihood.variance > noise > 0
     assert (np.asarray(warm.kernel.lengthscale) <= 2 * np.sqrt(data.X.shape[1])).all()
     assert np.ptp(np.log(warm.kernel.lengthscale)) > 0.5  # which columns matter it does know
 
@@ -73,10 +73,11 @@ def test_many_rows_start_from_one_climb_on_a_sample(monkeypatch):
     with jax.enable_x64(True):
         model, data = naval()
         prior, settings = LengthscalePrior.around(model.kernel, Settings()), Settings(num_inducing=20, warm=True)
-        start, notes = starts.start_sparse(model, data, settings, prior)
+        start, notes, coarse = starts.start_sparse(model, data, settings, prior)
+        assert coarse is None  # unless asked for
         assert climbs == [(500, starts.WARM_ITERATIONS), (300, starts.SAMPLE_ITERATIONS)]
         assert notes == ("inducing points: 20, started by kmeans (warm)",)
-        warm = starts._warm(model, data, settings, prior)
+        warm, _ = starts._warm(model, data, settings, prior)
         plain = Model(warm.kernel, warm.likelihood, InducingPoints(inducing.kmeans(np.asarray(data.X), 20, 0)))
         assert tight(start, data) > tight(plain, data) + 0.1 * len(data)  # of all rows, though it climbed on few
         starts.start_sparse(model, data, settings._replace(max_iter=1), prior)
@@ -107,3 +108,79 @@ def test_many_numbers_are_measured_in_units_of_a_sample_and_few_in_their_own(mon
     assert len(few) == 300 and none is None
     assert result.bound == result.history[-1].bound > result.history[0].bound
     assert not np.array_equal(result.model.posterior.Z, sparse.posterior.Z)
+
+
+# --- Precision of the climb ---
+
+
+def waves(noise, N=900, labels=False):
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-2, 2, size=(N, 2))
+    y = np.sin(2 * X[:, 0]) + np.cos(3 * X[:, 1]) + noise * rng.normal(size=N)
+    return dataset(X, y > 0 if labels else y / y.std(), dtype="float64")
+
+
+def test_float32_serves_as_long_as_it_resolves_one_beside_the_rows():
+    serves = precision.Serves(1000.0)
+    eps = np.finfo(np.float32).eps
+    sparse = lambda noise: Model(named_kernel("rbf", 1.0, 2.0, 1), Gaussian(noise), InducingPoints(np.zeros((3, 1))))
+    assert serves(sparse(1.01 * 1000 * 2 * eps)) and not serves(sparse(0.99 * 1000 * 2 * eps))
+
+
+def test_what_points_leave_unexplained_counts_as_noise_beside_that_of_an_exact_fit():
+    with jax.enable_x64(True):
+        data = waves(0.0)
+        kernel = named_kernel("rbf", 0.3, 1.0, 2)
+        model = lambda M: cast(Model(kernel, Gaussian(0.1), InducingPoints(data.X[:M])), "float64")
+        few = dataset(data.X[:200], data.y[:200], dtype="float64")
+        assert precision.serves(model(5), few, 0.0, 900.0)  # five points leave nearly all
+        assert precision.serves(model(900), few, 0.0, 900.0) is None
+        assert precision.serves(model(900), few, 0.01, 900.0)
+        bad = dataset(np.full((200, 2), np.nan), data.y[:200], dtype="float64")
+        assert precision.serves(model(5), bad, 0.0, 900.0) is None  # the climb says what is wrong
+
+
+@pytest.mark.parametrize("labels", [False, True])
+def test_a_large_table_climbs_in_float32_and_ends_in_float64_where_float64_does(labels, monkeypatch):
+    for module in (starts, inducing, courses):
+        monkeypatch.setattr(module, "RACE_ROWS", 300)
+    likelihood = Bernoulli() if labels else Gaussian(0.1)
+    with jax.enable_x64(True):
+        data, kernel = waves(0.2, labels=labels), named_kernel("matern52", 1.0, 1.0, 2)
+        settings = Settings("svgp" if labels else "collapsed", num_inducing=30, warm=True, max_iter=60)
+        one, other = (fit_model(kernel, likelihood, data, settings._replace(mixed=m)) for m in (True, False))
+        named = settings._replace(mixed=True, optimiser="NGD+Adam", max_iter=2, method="auto")
+        assert precision.ROUGH not in fit_model(kernel, likelihood, data, named).notes  # as the papers have it
+    assert precision.ROUGH in one.notes and precision.ROUGH not in other.notes
+    assert {x.dtype for x in jax.tree.leaves((one.model, one.predictor))} == {np.dtype("float64")}
+    np.testing.assert_allclose(one.bound, other.bound, rtol=0, atol=0.002 * len(data))
+
+
+def test_a_table_without_noise_climbs_in_float64(monkeypatch):
+    for module in (starts, inducing):
+        monkeypatch.setattr(module, "RACE_ROWS", 300)
+    with jax.enable_x64(True):
+        model, data = naval()
+        settings = Settings("collapsed", num_inducing=100, warm=True, max_iter=3, mixed=True)
+        fitted = fit_model(model.kernel, Gaussian(0.1), data, settings)
+    assert precision.ROUGH not in fitted.notes
+
+
+def test_counts_and_other_likelihoods_of_any_curvature_climb_in_float64():
+    Z = np.zeros((3, 1))
+    kernel = named_kernel("rbf", 1.0, 1.0, 1)
+    assert precision.serves_classes(Model(kernel, Bernoulli(), InducingPoints(Z)), 1e6)
+    assert not precision.serves_classes(Model(kernel, Bernoulli(), InducingPoints(Z)), 1e8)
+    assert not precision.serves_classes(Model(kernel, Poisson(), InducingPoints(Z)), 10)
+
+
+def test_a_collapsed_bound_of_float32_has_no_column_in_float64_within_a_scope_of_float64():
+    with jax.enable_x64(True):
+        data = cast(waves(0.2), "float32")
+        start = cast(
+            Model(named_kernel("matern52", 1.0, 1.0, 2), Gaussian(0.1), InducingPoints(data.X[:20])), "float32"
+        )
+        numbers = free(start)
+        slope = jax.value_and_grad(lambda parts: tight(numbers.rebuild(parts), data))
+        text = str(jax.make_jaxpr(slope)(numbers.parts))
+    assert "f32[20,20]" in text and "f64[2" not in text and "f64[900" not in text

@@ -108,6 +108,16 @@ def test_progress_sees_every_record_as_it_is_made():
     assert (np.diff([record.seconds for record in seen]) > 0).all()
 
 
+@pytest.mark.parametrize(
+    ("steps", "lengths"), [(10, [5, 5]), (12, [4] * 3), (6, [3, 3]), (11, [5, 5, 1]), (7, [5, 2]), (3, [3]), (2, [2])]
+)
+def test_segments_are_alike_where_they_can_be(steps, lengths):
+    # Each length is a program to compile.
+    p, state = ready()
+    _, history = fit(state, STEPPER, p.data(), steps=steps, batch_size=B, segment=5)
+    assert [record.step for record in history] == list(np.cumsum(lengths))
+
+
 # --- Bad steps ---
 
 
@@ -134,12 +144,13 @@ def test_a_call_of_nothing_but_bad_steps_is_a_fit_error_however_short():
 
 
 def test_one_bad_step_at_the_end_is_undone_and_not_fatal():
-    # Six steps in segments of five: the last segment is one step, and that one is bad.
+    # Eleven steps in segments of five: the last segment is one step, and that one is bad.
     p, state = ready()
-    last = draw(N, B, 0, 5, 1)[0]
-    row = next(int(row) for row in last if all(row not in draw(N, B, 0, step, 1)[0] for step in (3, 4)))
-    state, history = fit(state, STEPPER, spoil(p.data(), [row]), steps=6, batch_size=B, segment=5)
-    assert state.step == 6 and history[-1].undone == 2
+    last = draw(N, B, 0, 10, 1)[0]
+    row = next(int(row) for row in last if all(row not in draw(N, B, 0, step, 1)[0] for step in (8, 9)))
+    state, history = fit(state, STEPPER, spoil(p.data(), [row]), steps=11, batch_size=B, segment=5)
+    assert state.step == 11 and [record.step for record in history] == [5, 10, 11]
+    assert history[-1].undone == history[-2].undone + 1
 
 
 def test_bad_steps_before_a_pause_do_not_count_again_after_it():

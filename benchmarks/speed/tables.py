@@ -118,7 +118,8 @@ def quality_table(rows: list[Row]) -> str:
         ours = next((row for row in group if row["library"] == "ours"), {})
         for row in group:
             density = row.get("density")
-            ratio = f"{peer['seconds'] / ours['seconds']:.2f}×" if row is ours and peer and ours.get("seconds") else ""
+            own = row["library"] == "ours" and peer and row.get("seconds")
+            ratio = f"{peer['seconds'] / row['seconds']:.2f}×" if own else ""
             default = show_seconds(row.get("whole_seconds")) if row is ours else ""
             reached = show_seconds(row["seconds"]) if row.get("seconds") else row.get("error", "not reached")
             lines.append([case, name_of(row), f"{row.get('target', np.nan):.4f}", reached, ratio, default,

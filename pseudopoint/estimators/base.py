@@ -35,7 +35,7 @@ _CHOICES = {
     "posterior": tuple(FAMILIES),
     "bound": ("tight", "vfe"),
     "initial": ("warm", "robust", "ulapane"),
-    "dtype": ("float64", "float32"),
+    "dtype": ("auto", "float64", "float32"),
 }
 
 
@@ -71,6 +71,11 @@ class AbstractEstimator(BaseEstimator):
     predictor_: Any
     inducing_points_: Any
     n_features_in_: int
+
+    @property
+    def _precision(self) -> str:
+        """Of all that is kept and predicted."""
+        return "float32" if self.dtype == "float32" else "float64"
 
     def _check_settings(self):
         for name, allowed in _CHOICES.items():
@@ -110,10 +115,10 @@ class AbstractEstimator(BaseEstimator):
         if len(rows[1]) <= MERGED_ROWS:  # beyond, sorting the rows costs more than their repetitions
             rows = merge_duplicates(*rows)
         scaling = Standardiser.learn(*rows[:3], self.scale_inputs, scale_target)
-        with computing(self.dtype), threadpool_limits(1, user_api="blas"):
+        with computing(self._precision), threadpool_limits(1, user_api="blas"):
             X, y, weight, noise = rows
             X, y, noise = scaling.inputs(X), scaling.target(y), noise / scaling.target_scale**2
-            data = dataset(X, y, weight, noise, dtype=self.dtype)
+            data = dataset(X, y, weight, noise, dtype=self._precision)
             settings = self._settings(scaling, len(rows[0][0]))
             fitted = fit_model(self._kernel(X, y, scale_target), likelihood(y, weight), data, settings, progress)
             self._keep(scaling, fitted)
@@ -142,6 +147,7 @@ class AbstractEstimator(BaseEstimator):
             inducing=inducing,
             learn_inducing=self.learn_inducing,
             tight=getattr(self, "bound", "tight") == "tight",
+            mixed=self.dtype == "auto",
             warm=self.initial == "warm" and isinstance(self.kernel, str),
             lengthscale_prior=float(self.lengthscale_prior),
             max_iter=self.max_iter,
@@ -178,13 +184,14 @@ class AbstractEstimator(BaseEstimator):
         width = max(len(self.predictor_.Zv) * self.likelihood_.latents, NODES)
         size = min(_power_of_two(len(X)), _power_of_two(BLOCK // width))
         parts = []
-        with computing(self.dtype):
+        with computing(self._precision):
             for start in range(0, len(X), size):
                 block = [array[start : start + size] for array in (X, *columns)]
                 # Of the class: a method of an equinox object is wrapped anew each time, which a single row would feel.
                 block[0], count = Standardiser.inputs(self.standardiser_, block[0]), len(block[0])
                 # One shape, one compilation: the last block is filled up with its first row.
-                full = [np.concatenate([a, np.repeat(a[:1], size - count, axis=0)]).astype(self.dtype) for a in block]
+                full = [np.concatenate([a, np.repeat(a[:1], size - count, axis=0)]) for a in block]
+                full = [a.astype(self._precision) for a in full]
                 out = np.asarray(function(self.predictor_, self.likelihood_, *full, **constants), np.float64)
                 parts.append(out[..., :count])
         return np.concatenate(parts, axis=-1)

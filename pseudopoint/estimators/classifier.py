@@ -71,7 +71,7 @@ class GPClassifier(ClassifierMixin, AbstractEstimator):
         batch_size: Any = 512,
         learning_rate: Any = None,
         scale_inputs: Any = True,
-        dtype: Any = "float64",
+        dtype: Any = "auto",
         random_state: Any = 0,
     ):
         self.kernel = kernel

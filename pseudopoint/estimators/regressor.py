@@ -75,8 +75,9 @@ class GPRegressor(RegressorMixin, AbstractEstimator):
         For "svgp"; None lets the optimiser choose.
     scale_inputs, scale_target : bool, default True
         Standardise columns, and a real target.
-    dtype : {"float64", "float32"}, default "float64"
-        Precision of all computation. No global setting is touched.
+    dtype : {"auto", "float64", "float32"}, default "auto"
+        Precision of all computation. "auto": float64; but beyond 5,000 rows hyperparameters and points climb in
+        float32, in about half the time, as long as the noise allows it. No global setting is touched.
     random_state : int, RandomState or None, default 0
 
     Attributes
@@ -124,7 +125,7 @@ class GPRegressor(RegressorMixin, AbstractEstimator):
         learning_rate: Any = None,
         scale_inputs: Any = True,
         scale_target: Any = True,
-        dtype: Any = "float64",
+        dtype: Any = "auto",
         random_state: Any = 0,
     ):
         self.kernel = kernel
@@ -199,7 +200,7 @@ class GPRegressor(RegressorMixin, AbstractEstimator):
             return np.column_stack(interval(mean, np.sqrt(variance), coverage))
         rows = self._inputs(X)
         mean, variance = self._blocks(_latent, rows)
-        with computing(self.dtype):
+        with computing(self._precision):
             ends = [
                 np.concatenate([quantile(self.likelihood_, m, v, p) for m, v in _cut(mean, variance)])
                 for p in (0.5 - 0.5 * coverage, 0.5 + 0.5 * coverage)
@@ -230,9 +231,9 @@ class GPRegressor(RegressorMixin, AbstractEstimator):
             raise ValueError(f"a joint sample at {len(X)} rows needs a {len(X)}² matrix: pass at most {MAX_JOINT_ROWS}")
         lead = () if self.likelihood_.latents == 1 else (self.likelihood_.latents,)
         noise = check_random_state(random_state).standard_normal((*lead, n, len(X)))
-        X = self.standardiser_.inputs(X).astype(self.dtype)
-        with computing(self.dtype):
-            f = _draw(self.predictor_, X, noise.astype(self.dtype))
+        X = self.standardiser_.inputs(X).astype(self._precision)
+        with computing(self._precision):
+            f = _draw(self.predictor_, X, noise.astype(self._precision))
             draws = np.asarray(self.likelihood_.moments(f).mean, np.float64)
         return self._in_units(draws)
 

@@ -39,6 +39,8 @@ class AbstractLikelihood(eqx.Module):
     majorised: ClassVar[bool] = False
     # Whether the tight bound has a v of its own for each row, `shrinkage`; not if a majoriser guides the mean.
     shrinks: ClassVar[bool] = False
+    # No less than −∂² log p(y | f)/∂f² in each latent function, wherever and however it is learned.
+    curvature: ClassVar[float] = float("inf")
     support: ClassVar[str] = "real"  # "real", "positive", "unit", "counts" or "classes"
 
     @property

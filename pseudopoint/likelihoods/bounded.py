@@ -55,6 +55,7 @@ class Bernoulli(AbstractClasses):
     """P(y = 1 | f) = σ(f) with link "logit", Φ(f) with link "probit"; y is 0 or 1."""
 
     concave: ClassVar[bool] = True
+    curvature: ClassVar[float] = 1.0
     link: Literal["logit", "probit"] = eqx.field(static=True, default="logit")
 
     def __check_init__(self):

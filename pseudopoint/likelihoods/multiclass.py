@@ -125,6 +125,7 @@ class Softmax(AbstractRace):
 
     concave: ClassVar[bool] = True  # in each latent function by itself
     majorised: ClassVar[bool] = True
+    curvature: ClassVar[float] = 0.25
     members: int = eqx.field(static=True)
 
     def log_prob(self, f: Several, y: Rows) -> Rows:

@@ -8,6 +8,7 @@ import jax
 import numpy as np
 
 from ..history import Record
+from ..params import cast
 
 __all__ = ["Climb", "FitError", "Maximum"]
 
@@ -55,6 +56,7 @@ class Climb:
 
     def __init__(self, bound, free, data, *, carry=None, scale=1.0, progress=None, total=0):
         self.bound, self.free, self.data, self.scale = bound, free, data, scale
+        self.fine = free, data
         self.best_carry = carry
         self.progress, self.total = progress, total
         self.lowest, self.best, self.norm = np.inf, _flat(free.parts), np.nan
@@ -98,6 +100,18 @@ class Climb:
             raise FitError("the bound is not finite at the initial hyperparameters")
         return value, gradient
 
+    def coarsen(self) -> bool:
+        """Evaluations are in float32 from now on, the start's first; whether it is finite."""
+        self.free, self.data, self.best_carry = cast((self.free, self.data, self.best_carry), np.float32)
+        return bool(np.isfinite(self(self.best)[0]))
+
+    def refine(self) -> None:
+        """Evaluations are in the model's own precision from now on, the best point's first: what float32 took for its
+        bound may never be seen again. Raises FitError where it is not finite."""
+        (self.free, self.data), self.lowest = self.fine, np.inf
+        self.best_carry = cast(self.best_carry, self.free.dtype)
+        self.first()
+
     def record(self, x: np.ndarray, step_size: float | None = None, norm: float | None = None) -> None:
         """An iteration has ended at x. The step is the way it made, and the norm that of the best point's gradient, but
         for optimisers that know better.
@@ -111,8 +125,13 @@ class Climb:
         if self.progress is not None:
             self.progress(self.history[-1])
 
-    def maximum(self, converged: bool) -> Maximum:
+    def model(self) -> Any:
         """The best model seen."""
-        model = self.free.rebuild(jax.numpy.asarray(self.best, self.free.dtype))
+        free, _ = self.fine
+        return free.rebuild(jax.numpy.asarray(self.best, free.dtype))
+
+    def maximum(self, converged: bool) -> Maximum:
+        """The best model seen, and how it was found."""
         bound, history = -self.lowest * self.scale, tuple(self.history)
-        return Maximum(model, self.best_carry, bound, history, self.count, self.undone, converged)
+        carry = cast(self.best_carry, self.fine[0].dtype)
+        return Maximum(self.model(), carry, bound, history, self.count, self.undone, converged)

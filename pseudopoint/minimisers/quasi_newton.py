@@ -7,7 +7,7 @@ import numpy as np
 import scipy.optimize
 
 from ..history import Progress
-from ..params import Free
+from ..params import Free, cast
 from .base import Climb, Maximum
 from .units import units
 
@@ -27,6 +27,7 @@ def lbfgsb(
     progress: Progress | None = None,
     scale: float = 1.0,
     probe: Any = None,
+    coarse: Callable[[Any], bool] | None = None,
 ) -> Maximum:
     """Maximises `bound(model, data)` over the free numbers of a model by L-BFGS-B with 20 pairs.
 
@@ -42,15 +43,38 @@ def lbfgsb(
     where it begins. Of thousands of coordinates of pseudo-points and a few hyperparameters one kind may be twenty times
     as stiff as the other, either way round, and 20 pairs do not tell the optimiser. Not in the papers; without `probe`
     the method is the plain one.
+
+    With `coarse`, a function of the model, rounds are in float32 as long as it is true where they begin; what is left,
+    and what float32 does not see any more, is in the model's own precision.
     """
     climb = Climb(bound, free, data, carry=carry, scale=scale, progress=progress, total=max_iter)
-    climb.first()
-    length, limit, result = (max_iter if probe is None else ROUND), 4 * max_iter + 20, None
-    while result is None or (result.status == 1 and len(climb.history) < max_iter and climb.count < limit):
-        unit = np.ones_like(climb.best) if probe is None else units(climb, probe)
-        left = {"maxiter": min(length, max_iter - len(climb.history)), "maxfun": limit - climb.count}
-        result, length = _round(climb, unit, left), 2 * length
+    length = max_iter if probe is None else ROUND
+    if coarse is not None and coarse(free.model) and climb.coarsen():
+        _, length = _rounds(climb, probe, length, coarse)
+        if not _goes_on(climb):
+            return climb.maximum(False)
+    climb.refine()
+    result, _ = _rounds(climb, probe, length, lambda model: True)
     return climb.maximum(result.status == 0)
+
+
+def _rounds(climb: Climb, probe: Any, length: int, serves: Callable[[Any], bool]):
+    """Rounds until one converges or fails, iterations end, or the model is none that this serves; the last, and the
+    length of the next."""
+    while True:
+        unit = np.ones_like(climb.best) if probe is None else units(climb, cast(probe, climb.free.dtype))
+        left = _left(climb)
+        result, length = _round(climb, unit, left | {"maxiter": min(length, left["maxiter"])}), 2 * length
+        if not (result.status == 1 and _goes_on(climb) and serves(climb.model())):
+            return result, length
+
+
+def _left(climb: Climb) -> dict[str, int]:
+    return {"maxiter": climb.total - len(climb.history), "maxfun": 4 * climb.total + 20 - climb.count}
+
+
+def _goes_on(climb: Climb) -> bool:
+    return min(_left(climb).values()) > 0
 
 
 def _round(climb: Climb, unit: np.ndarray, limits: dict) -> scipy.optimize.OptimizeResult:

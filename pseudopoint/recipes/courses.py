@@ -10,6 +10,7 @@ from ..bounds import Collapsed, collapsed, collapsed_orthogonal, elbo, marginal,
 from ..data import Dataset, chunked
 from ..gaussians import MeanPrecision
 from ..history import Progress
+from ..inducing import RACE_ROWS
 from ..kernels import AbstractKernel
 from ..laplace import laplace
 from ..likelihoods import AbstractLikelihood, Gaussian
@@ -36,6 +37,7 @@ from .objectives import (
     posterior_q,
     profile,
 )
+from .precision import ROUGH, serves_classes
 from .prior import LengthscalePrior
 from .settings import COLLAPSED_ROWS, Fitted, Settings, choose_method
 from .starts import start_family, start_general, start_raced, start_sparse
@@ -127,9 +129,9 @@ def _fit_exact(model, data, settings, progress) -> Fitted:
 
 def _fit_collapsed(model, data, settings, progress) -> Fitted:
     prior = LengthscalePrior.around(model.kernel, settings)
-    model, notes = start_sparse(model, data, settings, prior)
+    model, notes, coarse = start_sparse(model, data, settings, prior)
     objective, held = collapsed_objective(settings), held_points(settings)
-    result = maximise(objective, prior, model, data, settings.max_iter or 200, progress, *held)
+    result = maximise(objective, prior, model, data, settings.max_iter or 200, progress, *held, coarse=coarse)
     return _finish(result, data, settings, notes)
 
 
@@ -152,26 +154,24 @@ def _fit_profile(model, data, settings, progress) -> Fitted:
 def _fit_minibatches(model, data, settings, progress) -> Fitted:
     """Natural gradients and Adam on minibatches, or a named optimiser; then q settles with all else held fixed."""
     model, notes = start_general(model, data, settings)
-    result = _optimise(_named(settings), model, data, settings, progress)
-    learned = in_coordinates(result.model, MeanPrecision)
-    features = len(data) * len(learned.posterior.Z) * learned.likelihood.latents
-    if features <= AT_ONCE:
-        learned = _converge(learned, data)
-    else:  # one more epoch: the mean of all its batches
+    large = settings.optimiser == "auto" and len(data) > RACE_ROWS
+    rough = settings.mixed and large and serves_classes(model, len(data))
+    at = cast((model, data), np.float32) if rough else (model, data)
+    result = _optimise(_named(settings), *at, settings, progress)
+    learned = cast(in_coordinates(result.model, MeanPrecision), data.X.dtype)
+    at_once = len(data) <= _at_once(learned)
+    if not at_once:  # one more epoch: the mean of all its batches
         steps = -(-len(data) // settings.batch_size)
         options = Options(steps, settings.batch_size, tight=settings.tight, seed=settings.seed)
         learned = optimise("NGD", learned, data, options).model
-    return _settle(result, learned, data, notes)
-
-
-_converge = jax.jit(converge)
+    return _settle(result, learned, data, notes + (ROUGH,) * rough, to_the_best=at_once)
 
 
 def _fit_svgp(model, data, settings, progress) -> Fitted:
     """As for any likelihood; but q then takes its optimum for all rows, a natural step of size 1."""
     if settings.optimiser == "auto":
         prior = LengthscalePrior.around(model.kernel, settings)
-        model, notes = start_sparse(model, data, settings, prior)
+        model, notes, _ = start_sparse(model, data, settings, prior)
         posterior = Whitened(model.posterior.Z, prior_q(model.posterior.Z))
         model = Model(model.kernel, model.likelihood, posterior)
     else:
@@ -245,11 +245,17 @@ def _with_points(result: Maximum) -> Maximum:
     return result._replace(model=Model(model.kernel, model.likelihood, InducingPoints(model.posterior.Z)))
 
 
-def _settle(result: Maximum, model: Model, data, notes) -> Fitted:
-    """The bound and the predictor of a model whose q is at its best; the bound from chunks of rows."""
-    size = max(1024, int(AT_ONCE) // (len(model.posterior.Z) * model.likelihood.latents))
+def _at_once(model: Model) -> int:
+    """Rows whose features may be held together."""
+    return max(1024, int(AT_ONCE) // (len(model.posterior.Z) * model.likelihood.latents))
+
+
+def _settle(result: Maximum, model: Model, data, notes, to_the_best: bool = False) -> Fitted:
+    """The bound and the predictor of a model whose q is at its best, or is to go there, which takes all rows at once;
+    the bound from chunks of rows."""
+    size = _at_once(model)
     if len(data) <= size:
-        value, standard, predictor = _elbos(model, data, len(data))
+        value, standard, predictor, model = _elbos(model, data, len(data), to_the_best)
     else:
         stack = chunked(data, size)
         parts = [_elbos(model, jax.tree.map(lambda x, i=i: x[i], stack), size) for i in range(len(stack.y))]
@@ -259,11 +265,13 @@ def _settle(result: Maximum, model: Model, data, notes) -> Fitted:
     return _fitted(result._replace(model=model), predictor, float(value), float(standard), np.inf, notes)
 
 
-@partial(jax.jit, static_argnums=2)
-def _elbos(model, data, num_data):
-    """The tight bound, the standard one, and the posterior that attains them."""
+@partial(jax.jit, static_argnums=(2, 3))
+def _elbos(model, data, num_data, to_the_best=False):
+    """The tight bound, the standard one, the posterior that attains them, and the model, its q the best on request."""
+    model = converge(model, data) if to_the_best else model
     value, predictor = elbo(model, data, num_data)
-    return value, elbo(model, data, num_data, tight=False)[0], predictor
+    standard = elbo(model, data, num_data, tight=False)[0] if model.likelihood.shrinks else value
+    return value, standard, predictor, model
 
 
 @jax.jit

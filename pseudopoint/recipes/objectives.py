@@ -94,9 +94,9 @@ def profile(model: Model, data: Dataset, q: MeanPrecision):
     return elbo(with_q(model, q), data, len(data))[0], q
 
 
-def maximise(objective, prior, model, data, max_iter, progress, *frozen, carry=None) -> Maximum:
+def maximise(objective, prior, model, data, max_iter, progress, *frozen, carry=None, coarse=None) -> Maximum:
     """L-BFGS-B on all numbers of the model but the frozen ones, under the prior of its lengthscales; where many,
-    in units of their own.
+    in units of their own, and in float32 as long as `coarse` has it.
 
     Raises FitError with cause and remedy.
     """
@@ -104,7 +104,7 @@ def maximise(objective, prior, model, data, max_iter, progress, *frozen, carry=N
     probe = (cast(sample(data, PROBE_ROWS, 0), data.X.dtype), prior) if len(numbers.vector) > FEW else None
     options = {"max_iter": max_iter, "progress": progress, "scale": float(len(data)), "probe": probe}
     try:
-        return lbfgsb(bound, numbers, rows, carry=carry, **options)
+        return lbfgsb(bound, numbers, rows, carry=carry, coarse=coarse, **options)
     except FitError as error:
         raise FitError(f"{error}: {explain(model, data)}") from None
 

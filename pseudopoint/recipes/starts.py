@@ -15,6 +15,7 @@ from ..params import cast
 from ..posteriors import InducingPoints, Model, Whitened
 from .families import FAMILIES, prior_q, several
 from .objectives import collapsed_objective, evidence, held_points, maximise, posterior_q, profile
+from .precision import ROUGH, Serves, serves
 from .settings import choose_num_inducing
 
 __all__ = ["start_family", "start_general", "start_raced", "start_sparse"]
@@ -100,8 +101,8 @@ def points_notes(name, used, M):
     return notes
 
 
-def start_sparse(model, data, settings, prior):
-    """The model with pseudo-points, and notes on where they came from.
+def start_sparse(model, data, settings, prior) -> tuple[Model, tuple[str, ...], Serves | None]:
+    """The model with pseudo-points, notes on where they came from, and whether to climb in float32.
 
     Up to `RACE_ROWS` rows several starts are tried: each climbs for a few iterations, and the best goes on from where
     it stands. The bound before climbing is a poor judge: points move, and take the hyperparameters along. Warm
@@ -110,23 +111,28 @@ def start_sparse(model, data, settings, prior):
     Beyond, one start climbs the bound of a sample of the rows for many iterations, each a fraction of one on all rows:
     what is left to climb on all rows starts higher than from the best of a race.
     """
-    M, runners, bases = asked(data, settings), {}, {"": model}
+    M, runners, bases, noise = asked(data, settings), {}, {"": model}, 0.0
     if settings.warm:
-        warm = {" (warm)": _warm(model, data, settings, prior)}
-        bases = warm if len(data) > RACE_ROWS else bases | warm
+        warm, noise = _warm(model, data, settings, prior)
+        bases = ({} if len(data) > RACE_ROWS else bases) | {" (warm)": warm}
     for origin, base in bases.items():
         for name, Z in candidates(settings.inducing, base.kernel, data, M, settings.seed).items():
             posterior = InducingPoints(jnp.asarray(Z, data.X.dtype))
             runners[name + origin] = Model(base.kernel, base.likelihood, posterior)
     race = max(RACE_ITERATIONS, settings.max_iter or 200) if len(data) <= SMALL else RACE_ITERATIONS
     objective, held = collapsed_objective(settings), held_points(settings)
-    climb = lambda runner, few, length: maximise(objective, prior, runner, few, length, None, *held)
+    coarse = None
+    if settings.mixed and len(data) > RACE_ROWS:
+        (runner,) = runners.values()
+        few = cast(sample(data, WARM_ROWS, settings.seed), data.X.dtype)
+        coarse = serves(runner, few, noise, float(jnp.sum(data.weight)))
+    climb = lambda runner, few, length: maximise(objective, prior, runner, few, length, None, *held, coarse=coarse)
     name, runner = _best(runners, climb, data, settings, race)
-    return runner, points_notes(name, len(runner.posterior.Z), M)
+    return runner, points_notes(name, len(runner.posterior.Z), M) + (ROUGH,) * (coarse is not None), coarse
 
 
-def _warm(model, data, settings, prior):
-    """The model with hyperparameters from an exact fit of a few rows, tempered.
+def _warm(model, data, settings, prior) -> tuple[Model, float]:
+    """The model with hyperparameters from an exact fit of a few rows, tempered; and the noise of that fit.
 
     Sparse bounds have optima in which a weak input is ignored for good; an exact fit of few rows tells which inputs
     matter before any pseudo-point is placed. What it cannot know from few rows is held back: the noise starts no
@@ -141,4 +147,4 @@ def _warm(model, data, settings, prior):
         longest = 2 * jnp.sqrt(jnp.asarray(data.X.shape[1], data.X.dtype))
         bounded = jnp.minimum(kernel.lengthscale, longest), jnp.minimum(kernel.variance, model.kernel.variance)
         kernel = eqx.tree_at(lambda k: (k.lengthscale, k.variance), kernel, bounded)
-    return Model(kernel, noise)
+    return Model(kernel, noise), float(learned.likelihood.variance)
