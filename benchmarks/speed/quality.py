@@ -74,6 +74,7 @@ def _table(name: str, task: str, arrays: dict, bench: Bench, budget: float) -> I
     M = 20 if bench.quick else int(min(N, np.clip(2 * np.sqrt(N), 50, 300)))
     options = {"task": task, "M": M, "batch": BATCH, "budget": budget}
     facts = {"case": name, "N": N, "M": M, "task": task, "budget": budget, "batch_of_peers": BATCH}
+    facts |= {"dtype": bench.dtype}
     curves, rows = {}, []
     for entry in [e for e in REGRESSION if task == "regression" or e.variant != "sgpr"]:
         row, answer = _once(entry, file, options, bench)
