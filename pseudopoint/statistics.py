@@ -85,9 +85,11 @@ def whitened_sums(kernel, Kuu, Z, chunk: int | None, X, precision, y) -> Sums:
 
 
 def _size(N, K, chunk):
-    """Rows of a chunk, all alike: 2²² numbers a matrix unless told, and no more than 2¹³ rows, beyond which XLA takes
-    five times as long for a sum down the columns (on CPUs; more than A again, which chunks cost)."""
-    size = chunk or max(1024, 2**22 // max(K, 512))
+    """Rows of a chunk, all alike. Unless told, a small table is one chunk, whose A is kept for the derivative; others
+    have about 2²⁰ numbers a matrix and at most 2¹¹ rows: matrices that stay near the processor, in memory used once
+    already, gain more than A again takes."""
+    small = N * K <= 2**20 and N <= 2**13  # XLA takes five times as long for a sum down longer columns (on CPUs)
+    size = chunk or (N if small else max(1024, 2**20 // max(K, 512)))
     return -(-N // -(-N // size))
 
 
