@@ -4,6 +4,9 @@
 # pyright: reportArgumentType=false, reportAttributeAccessIssue=false, reportCallIssue=false, reportOptionalMemberAccess=false
 # pyright: reportAssignmentType=false
 
+import gc
+from copy import deepcopy
+
 import jax
 import numpy as np
 import oracles as o
@@ -13,7 +16,7 @@ from fits import COLLAPSED, EACH, EXACT, METHODS, SVGP, D, N, fit_each, new_rows
 from scipy.stats import binom
 
 from pseudopoint import GPRegressor
-from pseudopoint.estimators import base, regressor
+from pseudopoint.estimators import base
 
 
 @pytest.fixture(scope="module")
@@ -114,8 +117,8 @@ def test_float32_end_to_end(fitted, settings):
 
 def test_fifty_thousand_rows_are_predicted_in_blocks(fitted, monkeypatch):
     model, (rows, _) = fitted["exact"], new_rows(50_000)
-    sizes, predict = [], regressor._predict
-    monkeypatch.setattr(regressor, "_predict", lambda p, l, X: sizes.append(len(X)) or predict(p, l, X))
+    sizes, apply = [], base._apply
+    monkeypatch.setattr(base, "_apply", lambda *call: sizes.append(len(call[-1])) or apply(*call))
     monkeypatch.setattr(base, "BLOCK", 1024 * base.NODES)
     blocks = np.column_stack(model.predict(rows, return_std=True))
     assert len(sizes) == 49 and set(sizes) == {1024}
@@ -260,3 +263,19 @@ def test_what_skips_scikit_learns_checks_predicts_the_same():
     for bad in (X[:, :2], X[0], X[:0]):
         with pytest.raises(ValueError, match="features|1D array|0 sample"):
             model.predict(bad)
+
+
+def test_what_is_kept_on_the_device_is_that_of_the_last_fit_and_goes_with_the_model():
+    X = np.random.default_rng(0).normal(size=(40, 3))
+    model = GPRegressor(max_iter=3).fit(X, X[:, 0])
+    model.predict(X)
+    again, kept = model.fit(X, X[:, 1]).predict(X), len(base._ON_DEVICE)
+    np.testing.assert_array_equal(again, GPRegressor(max_iter=3).fit(X, X[:, 1]).predict(X))
+    model.dtype = "float32"
+    single = model.predict(X)
+    assert (single != again).any()
+    np.testing.assert_allclose(single, again, atol=1e-4)
+    np.testing.assert_array_equal(deepcopy(model).predict(X), single)
+    del model
+    gc.collect()
+    assert len(base._ON_DEVICE) < kept

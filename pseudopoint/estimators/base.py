@@ -2,8 +2,10 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from numbers import Integral, Real
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import jax
 import jax.numpy as jnp
@@ -37,6 +39,9 @@ _CHOICES = {
     "initial": ("warm", "robust", "ulapane"),
     "dtype": ("auto", "float64", "float32"),
 }
+
+
+_ON_DEVICE: WeakKeyDictionary["AbstractEstimator", tuple] = WeakKeyDictionary()
 
 
 @contextmanager
@@ -171,30 +176,42 @@ class AbstractEstimator(BaseEstimator):
         self.n_undone_, self.converged_ = fitted.undone, fitted.converged
 
     def _inputs(self, X):
-        check_is_fitted(self)
+        if not hasattr(self, "predictor_"):
+            check_is_fitted(self)
         names = getattr(self, "feature_names_in_", None)
         if names is not None or not _plain(X, self.n_features_in_):
             X = np.asarray(validate_data(self, X, reset=False, dtype=np.float64, ensure_all_finite=False))
         refuse_non_finite(X, names)
         return X
 
-    def _blocks(self, function: Callable[..., Any], X, *columns, **constants) -> np.ndarray:
-        """`function(predictor, likelihood, X, *columns, **constants)`, [..., N], in blocks of rows, so that memory does
-        not grow with N. `function` is jitted, and its X scaled."""
+    def _blocks(self, function: Callable[..., Any], X, *columns) -> np.ndarray:
+        """`function(predictor, likelihood, X, *columns)`, [..., N], in blocks of rows, so that memory does not grow
+        with N. `function` is compiled here, and its X scaled."""
         width = max(len(self.predictor_.Zv) * self.likelihood_.latents, NODES)
         size = min(_power_of_two(len(X)), _power_of_two(BLOCK // width))
-        parts = []
-        with computing(self._precision):
+        parts, precision = [], self._precision
+        with computing(precision):
+            structure, leaves = self._learned(precision)
             for start in range(0, len(X), size):
                 block = [array[start : start + size] for array in (X, *columns)]
                 # Of the class: a method of an equinox object is wrapped anew each time, which a single row would feel.
                 block[0], count = Standardiser.inputs(self.standardiser_, block[0]), len(block[0])
-                # One shape, one compilation: the last block is filled up with its first row.
-                full = [np.concatenate([a, np.repeat(a[:1], size - count, axis=0)]) for a in block]
-                full = [a.astype(self._precision) for a in full]
-                out = np.asarray(function(self.predictor_, self.likelihood_, *full, **constants), np.float64)
+                if count < size:  # one shape, one compilation: the last block is filled up with its first row
+                    block = [np.concatenate([a, np.repeat(a[:1], size - count, axis=0)]) for a in block]
+                block = [a.astype(precision, copy=False) for a in block]
+                out = np.asarray(_apply(function, structure, leaves, *block), np.float64)
                 parts.append(out[..., :count])
         return np.concatenate(parts, axis=-1)
+
+    def _learned(self, precision):
+        """Predictor and likelihood, taken apart and on the device: that is done once, for it takes as long as half a
+        row's prediction. Not an attribute: it is neither learned nor to be copied or saved."""
+        kept = _ON_DEVICE.get(self)
+        if kept is None or kept[0] is not self.predictor_ or kept[1] is not self.likelihood_ or kept[2] != precision:
+            leaves, structure = jax.tree.flatten((self.predictor_, self.likelihood_))
+            leaves = [jnp.asarray(leaf) for leaf in leaves]
+            kept = _ON_DEVICE[self] = self.predictor_, self.likelihood_, precision, structure, leaves
+        return kept[3:]
 
     def save(self, path, *, extra=None, classes: Sequence[type] = ()):
         """Write the fitted model to one file (safetensors with JSON metadata, no pickle), atomically.
@@ -240,6 +257,11 @@ def joint(predictor, X):
     jitter = 1e-10 if X.dtype == jnp.float64 else 1e-6
     root = jnp.vectorize(lambda K: factorise(K, jitter).L, signature="(n,n)->(n,n)")
     return predictor(X)[0], root(predictor.covariance(X))
+
+
+@partial(jax.jit, static_argnums=(0, 1))
+def _apply(function, structure, leaves, *rows):
+    return function(*jax.tree.unflatten(structure, leaves), *rows)
 
 
 def _plain(X: Any, columns: int) -> bool:

@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import jax
 import numpy as np
 from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
@@ -137,6 +136,5 @@ class GPClassifier(ClassifierMixin, AbstractEstimator):
         return np.where(self.classes_[codes] == y, log_p[np.arange(len(y)), codes], -np.inf)
 
 
-@jax.jit
 def _log_probabilities(predictor, likelihood, X):
     return likelihood.log_probabilities(*predictor(X))

@@ -258,22 +258,18 @@ class GPRegressor(RegressorMixin, AbstractEstimator):
         return s.target_mean + s.target_scale * mean, s.target_scale**2 * variance
 
 
-@jax.jit
 def _predict(predictor, likelihood, X):
     return jax.numpy.stack(likelihood.predict(*predictor(X)))
 
 
-@jax.jit
 def _log_density(predictor, likelihood, X, y):
     return likelihood.log_density(*predictor(X), y)
 
 
-@jax.jit
 def _log_probabilities(predictor, likelihood, X):
     return likelihood.log_probabilities(*predictor(X))
 
 
-@jax.jit
 def _latent(predictor, likelihood, X):
     return jax.numpy.stack(predictor(X))
 
