@@ -1,5 +1,6 @@
 """One case: everybody prepares the same problem, values are compared, and then turns are taken, one at a time."""
 
+import re
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -12,13 +13,14 @@ from talk import Process, WorkerError, Workers, settle
 
 
 class Bench(NamedTuple):
-    """How it is run: repeats, precision, where, and whom to tell."""
+    """How it is run: repeats, precision, where, which cases (a regular expression in their names), and whom to tell."""
 
     workers: Workers
     folder: Path
     repeats: int
     dtype: str
     quick: bool
+    cases: re.Pattern
     say: Callable[[str], None]
 
 

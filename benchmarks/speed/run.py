@@ -3,7 +3,7 @@
     make benchmark                                  # installs the peers into .venv-peers and runs all but quality
     python benchmarks/speed/run.py --quick          # the whole harness on toy sizes
     python benchmarks/speed/run.py --only quality --data FOLDER --budget 120
-    python benchmarks/speed/run.py --only steps --dtype float32
+    python benchmarks/speed/run.py --only steps --cases "M=1000" --dtype float32
 
 Each library has a process and an environment of its own. All read the same arrays, from the same start; bounds are
 compared before anything is timed, and who computes something else is taken out, with the reason. Then turns are taken:
@@ -15,6 +15,7 @@ import json
 import math
 import os
 import platform
+import re
 import sys
 import tempfile
 import time
@@ -35,6 +36,8 @@ def arguments() -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", help=f"some of {','.join(SECTIONS)}; default: all but quality")
+    of_cases = "of steps, collapsed and predict: those with this regular expression in their names"
+    parser.add_argument("--cases", type=re.compile, default="", help=of_cases)
     parser.add_argument("--quick", action="store_true", help="toy sizes: does it work?")
     parser.add_argument("--repeats", type=int, help="rounds (7; quick: 2)")
     parser.add_argument("--dtype", choices=("float64", "float32"), default="float64")
@@ -62,13 +65,14 @@ def machine() -> str:
     return f"{cores} cores, {platform.machine()}, {platform.system()}, Python {platform.python_version()}"
 
 
-def stored(path: Path, only: list[str], dtype: str, fresh: bool) -> list[dict]:
+def stored(path: Path, options: argparse.Namespace) -> list[dict]:
     """Rows of earlier runs that this one does not measure again."""
-    if fresh or not path.exists():
+    if options.fresh or not path.exists():
         return []
     rows = [json.loads(line) for line in path.read_text().splitlines()]
-    again = lambda row: row["suite"] in only and row.get("dtype", "float64") == dtype
-    return [row for row in rows if not again(row)]
+    runs = lambda row: row["suite"] in options.only and row.get("dtype", "float64") == options.dtype
+    chosen = lambda row: row["suite"] not in suites.BY_CASE or options.cases.search(row["case"])
+    return [row for row in rows if not (runs(row) and chosen(row))]
 
 
 def about(rows: list[dict]) -> str:
@@ -89,11 +93,11 @@ def main() -> int:
     """Run, and write after every case, so that what was measured outlives a crash."""
     options = arguments()
     options.out.mkdir(parents=True, exist_ok=True)
-    rows = stored(options.out / "speed.jsonl", options.only, options.dtype, options.fresh)
+    rows = stored(options.out / "speed.jsonl", options)
     say = lambda text: print(text, end="", file=sys.stderr, flush=True)
     with tempfile.TemporaryDirectory() as folder:
         workers = Workers(options.envs.resolve(), options.limit, options.out / "speed.log")
-        bench = Bench(workers, Path(folder), options.repeats, options.dtype, options.quick, say)
+        bench = Bench(workers, Path(folder), options.repeats, options.dtype, options.quick, options.cases, say)
         try:
             for suite in options.only:
                 say(f"{suite}\n")

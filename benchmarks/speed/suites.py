@@ -3,7 +3,7 @@
 import os
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from statistics import median
 from typing import Any
@@ -17,7 +17,13 @@ from talk import ENVIRONMENT, WorkerError, interpreter, settle
 
 Rows = Iterator[dict[str, Any]]
 JITTER = {"float64": 1e-7, "float32": 1e-4}
+BY_CASE = ("steps", "collapsed", "predict")  # of which some cases may be asked for
 COARSE = {"float64": 1.0, "float32": 1e4}  # times a case's tolerance
+
+
+def chosen(all_cases: Iterable[Case], bench: Bench) -> list[Case]:
+    """Those that are asked for."""
+    return [case for case in all_cases if bench.cases.search(case.name)]
 
 
 def fit_for(case: Case, bench: Bench) -> Case:
@@ -50,7 +56,7 @@ def with_floor(rows: list[dict], r: Rates, M: int, floor: Callable) -> list[dict
 def steps(bench: Bench) -> Rows:
     """1. Training steps on NAVAL."""
     X, y = cases.naval(2000 if bench.quick else 10_740)
-    for case in cases.step_cases(bench.quick):
+    for case in chosen(cases.step_cases(bench.quick), bench):
         f = case.facts
         yield from _step_rows(fit_for(case, bench), bench, X, y, f["M"], f["B"])
 
@@ -94,7 +100,7 @@ def likeness(bench: Bench) -> Rows:
 
 def collapsed(bench: Bench) -> Rows:
     """2. Value and gradient of the collapsed bound; memory is that of a process of its own."""
-    for case in cases.collapsed_cases(bench.quick):
+    for case in chosen(cases.collapsed_cases(bench.quick), bench):
         N, M = case.facts["N"], case.facts["M"]
         X, y = cases.synthetic(N, 16)
         r = rates(bench, M, min(N, 8192))
@@ -107,7 +113,7 @@ def collapsed(bench: Bench) -> Rows:
 def predict(bench: Bench) -> Rows:
     """4. Mean and standard deviation of new rows, by the same posterior; scikit-learn's is that of M rows."""
     X, y = cases.synthetic(2000, 16)
-    for case in cases.predict_cases(bench.quick):
+    for case in chosen(cases.predict_cases(bench.quick), bench):
         n, M = case.facts["rows"], case.facts["M"]
         r = rates(bench, M, 8192)
         arrays = {"X": X, "y": y, "new": cases.synthetic(n, 16, 1)[0]}
