@@ -1,7 +1,7 @@
 """What all estimators share: checks of settings and data, scaling of inputs, blocks of rows, files."""
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from functools import partial
 from numbers import Integral, Real
 from typing import Any
@@ -44,11 +44,9 @@ _CHOICES = {
 _ON_DEVICE: WeakKeyDictionary["AbstractEstimator", tuple] = WeakKeyDictionary()
 
 
-@contextmanager
-def computing(dtype: str) -> Iterator[None]:
+def computing(dtype: str) -> AbstractContextManager:
     """JAX in the given precision, within this scope and thread only."""
-    with jax.enable_x64(dtype == "float64"):
-        yield
+    return jax.enable_x64(dtype == "float64")
 
 
 class AbstractEstimator(BaseEstimator):
@@ -187,11 +185,10 @@ class AbstractEstimator(BaseEstimator):
     def _blocks(self, function: Callable[..., Any], X, *columns) -> np.ndarray:
         """`function(predictor, likelihood, X, *columns)`, [..., N], in blocks of rows, so that memory does not grow
         with N. `function` is compiled here, and its X scaled."""
-        width = max(len(self.predictor_.Zv) * self.likelihood_.latents, NODES)
-        size = min(_power_of_two(len(X)), _power_of_two(BLOCK // width))
         parts, precision = [], self._precision
         with computing(precision):
-            structure, leaves = self._learned(precision)
+            width, structure, leaves = self._learned(precision)
+            size = min(_power_of_two(len(X)), _power_of_two(BLOCK // max(width, NODES)))
             for start in range(0, len(X), size):
                 block = [array[start : start + size] for array in (X, *columns)]
                 # Of the class: a method of an equinox object is wrapped anew each time, which a single row would feel.
@@ -204,13 +201,13 @@ class AbstractEstimator(BaseEstimator):
         return np.concatenate(parts, axis=-1)
 
     def _learned(self, precision):
-        """Predictor and likelihood, taken apart and on the device: that is done once, for it takes as long as half a
-        row's prediction. Not an attribute: it is neither learned nor to be copied or saved."""
+        """Numbers a row; and predictor and likelihood, taken apart and on the device. That is done once, for it takes
+        as long as half a row's prediction. Not an attribute: it is neither learned nor to be copied or saved."""
         kept = _ON_DEVICE.get(self)
         if kept is None or kept[0] is not self.predictor_ or kept[1] is not self.likelihood_ or kept[2] != precision:
             leaves, structure = jax.tree.flatten((self.predictor_, self.likelihood_))
-            leaves = [jnp.asarray(leaf) for leaf in leaves]
-            kept = _ON_DEVICE[self] = self.predictor_, self.likelihood_, precision, structure, leaves
+            width, leaves = len(self.predictor_.Zv) * self.likelihood_.latents, [jnp.asarray(leaf) for leaf in leaves]
+            kept = _ON_DEVICE[self] = self.predictor_, self.likelihood_, precision, width, structure, leaves
         return kept[3:]
 
     def save(self, path, *, extra=None, classes: Sequence[type] = ()):
