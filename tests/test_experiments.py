@@ -13,7 +13,8 @@ from pseudopoint.datasets import DataError, find
 from pseudopoint.reproduce import Job, experiment, experiments_folder, names, reproduce, stored_folder
 from pseudopoint.reproduce.rows import Rows
 
-SHARED = Path(os.environ.get("PSEUDOPOINT_DATA") or Path(__file__).parents[2] / "shared" / "data")
+_DATA = Path(os.environ.get("PSEUDOPOINT_DATA") or Path(__file__).parents[2] / "shared" / "data")
+SHARED = _DATA if _DATA.is_dir() else None  # without it: those that need no more than the package has
 FOLDER = experiments_folder()
 
 
