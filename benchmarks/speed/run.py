@@ -32,12 +32,20 @@ RESULTS = Path(__file__).resolve().parents[1] / "results"
 DEFAULT = ("likeness", "steps", "collapsed", "predict", "cold", "growth")
 
 
+def pattern(text: str) -> re.Pattern:
+    """A regular expression, or a clear error."""
+    try:
+        return re.compile(text)
+    except re.error as error:
+        raise argparse.ArgumentTypeError(f"{text!r} is no regular expression: {error}") from None
+
+
 def arguments() -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", help=f"some of {','.join(SECTIONS)}; default: all but quality")
     of_cases = "of steps, collapsed and predict: those with this regular expression in their names"
-    parser.add_argument("--cases", type=re.compile, default="", help=of_cases)
+    parser.add_argument("--cases", type=pattern, default="", help=of_cases)
     parser.add_argument("--quick", action="store_true", help="toy sizes: does it work?")
     parser.add_argument("--repeats", type=int, help="rounds (7; quick: 2)")
     parser.add_argument("--dtype", choices=("float64", "float32"), default="float64")
