@@ -201,8 +201,8 @@ class AbstractEstimator(BaseEstimator):
         return np.concatenate(parts, axis=-1)
 
     def _learned(self, precision):
-        """Numbers a row; and predictor and likelihood, taken apart and on the device. That is done once, for it takes
-        as long as half a row's prediction. Not an attribute: it is neither learned nor to be copied or saved."""
+        """Numbers a row; and predictor and likelihood, taken apart and on the device. That is done once, for a
+        single row would feel it. Not an attribute: it is neither learned nor to be copied or saved."""
         kept = _ON_DEVICE.get(self)
         if kept is None or kept[0] is not self.predictor_ or kept[1] is not self.likelihood_ or kept[2] != precision:
             leaves, structure = jax.tree.flatten((self.predictor_, self.likelihood_))
