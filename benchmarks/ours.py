@@ -83,6 +83,9 @@ def cases() -> dict[str, Any]:
     return {
         "natural, 100": lambda: steps(gaussian, dense(precision(100), 100), natural, 256),
         "natural": lambda: steps(gaussian, dense(precision(M)), natural),
+        "natural, 1000": lambda: steps(gaussian, dense(precision(1000), 1000), natural, 2048),
+        "adam, 1000": lambda: steps(gaussian, dense(chol(1000), 1000), slow, 2048),
+        "student, 1000": lambda: steps(StudentT(0.3, 4.0), dense(precision(1000), 1000), natural, 2048),
         "natural, tight": lambda: steps(gaussian, dense(precision(M)), NaturalGradient(constant(0.1), adam)),
         "adam, 100": lambda: steps(gaussian, dense(chol(100), 100), slow, 256),
         "adam": lambda: steps(gaussian, dense(chol(M)), slow),
@@ -94,6 +97,7 @@ def cases() -> dict[str, Any]:
         "orthogonal": orthogonal,
         "collapsed, 100": lambda: bound(False, 100),
         "collapsed": lambda: bound(False),
+        "collapsed, 1000": lambda: bound(False, 1000),
         "collapsed, tight": lambda: bound(True),
     }
 

@@ -20,7 +20,7 @@ from jax import lax
 from .data import Dataset
 from .gaussians import MeanPrecision
 from .likelihoods import AbstractLikelihood, Gaussian
-from .linalg import Scalar, factorise, resolution, transposed_product
+from .linalg import Scalar, factorise, lower_transposed_product, resolution
 from .posteriors import (
     Model,
     Orthogonal,
@@ -195,7 +195,7 @@ def _decoupled(model, s, B, explained, Zm, alpha, Z, Kuu) -> Collapsed:
 
 def _directions(B, Kuu):
     """W and s of S = B⁻¹. Its eigenvalues, not those of B: an error of ε ‖B‖ would be seen in the largest of S."""
-    return directions(transposed_product(B.inverse, B.inverse), Kuu.inverse)
+    return directions(lower_transposed_product(B.inverse, B.inverse), Kuu.inverse)
 
 
 @partial(jax.jit, static_argnames="chunk")

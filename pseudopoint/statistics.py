@@ -11,7 +11,7 @@ from jax.custom_derivatives import SymbolicZero
 from jaxtyping import Array, Float
 
 from .data import Dataset
-from .linalg import Scalar, gram, through_whitening, transposed_product
+from .linalg import Scalar, gram, lower_product, lower_transposed_product, through_whitening, tril_product
 
 __all__ = ["Statistics", "Sums", "feature_sums", "statistics", "whitened_sums"]
 
@@ -123,7 +123,7 @@ def _run(size, kernel, inverse, Z, X, precision, y):
 
     def add(sums, rows):
         X, precision, y = rows
-        A = inverse @ kernel(Z, X)
+        A = lower_product(inverse, kernel(Z, X))
         d = jnp.maximum(kernel.diag(X) - jnp.sum(A**2, axis=0), 0)
         more = gram(A, precision), A @ (precision * y), jnp.sum(precision * d)
         return jax.tree.map(jnp.add, sums, more), (d, A if one else None)
@@ -148,12 +148,12 @@ def _whitened_bwd(size, residuals, cotangents):
     g, h, t, s = (jnp.zeros(c.shape, Z.dtype) if isinstance(c, SymbolicZero) else c for c in cotangents)
     direct = isinstance(cotangents[3], SymbolicZero)
     R = g + g.T - 2 * t * jnp.eye(len(Z), dtype=Z.dtype) + jnp.outer(h, h)
-    T, whitened_h = transposed_product(inverse, R), h @ inverse
+    T, whitened_h = lower_transposed_product(inverse, R), h @ inverse
 
     def add(sums, rows):
         (X, precision, y, s), A = rows
         (Kuf, k), pull = jax.vjp(lambda kernel, Z, X: (kernel(Z, X), kernel.diag(X)), kernel, Z, X)
-        A = inverse @ Kuf if A is None else A
+        A = lower_product(inverse, Kuf) if A is None else A
         along = h @ A
         off = precision * (y - along)
         if direct:
@@ -162,7 +162,7 @@ def _whitened_bwd(size, residuals, cotangents):
         else:
             E = R @ A
             W = E * precision + jnp.outer(h, off) - 2 * s * A
-            slope, own, other = transposed_product(inverse, W), A * E, W @ A.T
+            slope, own, other = lower_transposed_product(inverse, W), A * E, tril_product(W, A)
         of_kernel, of_Z, of_X = pull((slope, t * precision + s))
         of_precision = 0.5 * jnp.sum(own, axis=0) + (y - 0.5 * along) * along + t * k
         return jax.tree.map(jnp.add, sums, (other, of_kernel, of_Z)), (of_X, of_precision, precision * along)
@@ -170,7 +170,7 @@ def _whitened_bwd(size, residuals, cotangents):
     nothing = jax.tree.map(jnp.zeros_like, (h if direct else H, kernel, Z))
     (other, of_kernel, of_Z), slopes = _scan(add, nothing, (_chunks(size, X, precision, y, s), kept))
     of_X, *of_columns = (x.reshape(-1, *x.shape[2:])[: len(X)] for x in slopes)
-    K_bar = through_whitening(inverse, R @ H + jnp.outer(h, other) if direct else other)
+    K_bar = through_whitening(inverse, tril_product(R, H) + jnp.outer(h, other) if direct else other)
     return of_kernel, K_bar, None, of_Z, of_X, *of_columns
 
 

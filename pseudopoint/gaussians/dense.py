@@ -34,9 +34,9 @@ from ..linalg import (
     inverse_of_chol,
     invert,
     log_symmetric,
+    lower_transposed_product,
     square,
     symmetric,
-    transposed_product,
 )
 from ..params import Number
 
@@ -154,7 +154,7 @@ class NaturalChol(AbstractGaussian):
     def covariance(self) -> Float[Array, "M M"]:
         """½ L⁻ᵀL⁻¹."""
         inverse = inverse_of_chol(jnp.tril(self.chol))
-        return 0.5 * transposed_product(inverse, inverse)
+        return 0.5 * lower_transposed_product(inverse, inverse)
 
     def half_logdet(self) -> Scalar:
         """−Σ log √2|Lᵢᵢ|."""
@@ -260,7 +260,7 @@ class MeanChol(AbstractGaussian):
     def to_natural(self) -> Natural:
         """S⁻¹ = L⁻ᵀL⁻¹."""
         inverse = inverse_of_chol(jnp.tril(self.chol))
-        precision = transposed_product(inverse, inverse)
+        precision = lower_transposed_product(inverse, inverse)
         return Natural(precision @ self.mean, -0.5 * precision)
 
     @staticmethod

@@ -3,7 +3,16 @@
 from .factor import Factor, default_jitter, explain_failure, factorise, resolution, through_whitening
 from .functions import eigh, exp_symmetric, log_symmetric
 from .inverses import Scalar, cholesky, inverse_of_chol, invert, solve_positive, solve_square
-from .products import gram, quad_diag, square, symmetric, transposed_product
+from .products import (
+    gram,
+    lower_product,
+    lower_transposed_product,
+    quad_diag,
+    square,
+    symmetric,
+    transposed_product,
+    tril_product,
+)
 
 __all__ = [
     "Factor",
@@ -18,6 +27,8 @@ __all__ = [
     "inverse_of_chol",
     "invert",
     "log_symmetric",
+    "lower_product",
+    "lower_transposed_product",
     "quad_diag",
     "resolution",
     "solve_positive",
@@ -26,4 +37,5 @@ __all__ = [
     "symmetric",
     "through_whitening",
     "transposed_product",
+    "tril_product",
 ]

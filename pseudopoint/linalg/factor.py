@@ -14,7 +14,14 @@ from jax import lax
 from jaxtyping import Array, Float
 
 from .inverses import Scalar, cholesky, inverse_of_chol
-from .products import symmetric, transposed_product
+from .products import (
+    gram,
+    lower_product,
+    lower_transposed_product,
+    symmetric,
+    symmetric_product,
+    tril_product,
+)
 
 __all__ = ["Factor", "default_jitter", "explain_failure", "factorise", "resolution", "through_whitening"]
 
@@ -114,26 +121,26 @@ def _escalate(K, scale, jitter):
 
 @jax.custom_vjp
 def _whiten(K, inverse, B):
-    return inverse @ B
+    return lower_product(inverse, B)
 
 
 def _whiten_fwd(K, inverse, B):
-    A = inverse @ B
+    A = lower_product(inverse, B)
     return A, (inverse, A)
 
 
 def _whiten_bwd(residuals, W):
     # With A = L⁻¹B and cotangent W:  B̄ = L⁻ᵀW,  K̄ = `through_whitening`.
     inverse, A = residuals
-    return through_whitening(inverse, W @ A.T), None, transposed_product(inverse, W)
+    return through_whitening(inverse, tril_product(W, A)), None, lower_transposed_product(inverse, W)
 
 
 def through_whitening(inverse: Float[Array, "M M"], WA: Float[Array, "M M"]) -> Float[Array, "M M"]:
-    """K̄ = −½ L⁻ᵀ(Φ + Φᵀ)L⁻¹, Φ = tril(WAᵀ) with halved diagonal: the slope in K of A = L⁻¹B, whose own is W, from WAᵀ
-    alone."""
+    """K̄ = −½ L⁻ᵀ(Φ + Φᵀ)L⁻¹, Φ = tril(WAᵀ) with halved diagonal: the slope in K of A = L⁻¹B, whose own is W, from the
+    lower triangle of WAᵀ alone."""
     Phi = jnp.tril(WA)
     Phi = Phi - 0.5 * jnp.diag(jnp.diagonal(Phi))
-    return -0.5 * (transposed_product(inverse, Phi + Phi.T) @ inverse)
+    return -0.5 * symmetric_product(lower_transposed_product(inverse, Phi + Phi.T), inverse.T)
 
 
 _whiten.defvjp(_whiten_fwd, _whiten_bwd)
@@ -146,16 +153,16 @@ def _moments(K, inverse, Kux, prior, mean, cov):
 
 def _moments_fwd(K, inverse, Kux, prior, mean, cov):
     # aᵀ(S − I)a = kᵀt, T = L⁻ᵀ(S − I)A
-    A, R = inverse @ Kux, cov - jnp.eye(len(cov), dtype=cov.dtype)
-    T = transposed_product(inverse, R) @ A
+    A, R = lower_product(inverse, Kux), cov - jnp.eye(len(cov), dtype=cov.dtype)
+    T = lower_transposed_product(inverse, R) @ A
     return (mean @ A, prior + jnp.sum(Kux * T, axis=0)), (inverse, A, R, T, mean)
 
 
 def _moments_bwd(residuals, cotangents):
     # S̄ = A diag(g) Aᵀ.  W = Ā = mαᵀ + 2(S − I)A diag(g), so WAᵀ = m(Aα)ᵀ + 2(S − I)S̄ and L⁻ᵀW = L⁻ᵀmαᵀ + 2T diag(g).
     (inverse, A, R, T, mean), (alpha, g) = residuals, cotangents
-    S_bar, m_bar = (A * g) @ A.T, A @ alpha
-    K_bar = through_whitening(inverse, jnp.outer(mean, m_bar) + 2 * (R @ S_bar))
+    S_bar, m_bar = gram(A, g), A @ alpha
+    K_bar = through_whitening(inverse, jnp.outer(mean, m_bar) + 2 * tril_product(R, S_bar))
     return K_bar, None, jnp.outer(mean @ inverse, alpha) + 2 * T * g, g, m_bar, S_bar
 
 
@@ -173,7 +180,7 @@ def _half_logdet_fwd(K, L, inverse):
 
 def _half_logdet_bwd(inverse, g):
     # ∂ ½log|K| = ½ K⁻¹
-    return (0.5 * g) * transposed_product(inverse, inverse), None, None
+    return (0.5 * g) * lower_transposed_product(inverse, inverse), None, None
 
 
 _half_logdet.defvjp(_half_logdet_fwd, _half_logdet_bwd)

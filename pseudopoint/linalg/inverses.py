@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float
 
-from .products import transposed_product
+from .products import lower_transposed_product
 
 __all__ = ["Scalar", "cholesky", "inverse_of_chol", "invert", "solve_positive", "solve_square"]
 
@@ -71,7 +71,7 @@ def invert(P: Float[Array, "M M"]) -> tuple[Float[Array, "M M"], Scalar]:
     """P⁻¹ and ½ log |P⁻¹| of one positive definite matrix, or of several along leading axes; NaN where it is not."""
     L = cholesky(P)
     inverse = inverse_of_chol(L)
-    return transposed_product(inverse, inverse), -jnp.sum(jnp.log(jnp.diagonal(L)))
+    return lower_transposed_product(inverse, inverse), -jnp.sum(jnp.log(jnp.diagonal(L)))
 
 
 @partial(jnp.vectorize, signature="(m,m),(m)->(m)")

@@ -1,4 +1,5 @@
-"""Products of matrices whose derivatives are cheaper than those that JAX would make."""
+"""Products of matrices: cheaper derivatives than JAX would make, and less work where a triangle is zero or is not asked
+for."""
 
 import jax
 import jax.numpy as jnp
@@ -6,7 +7,21 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Float
 
-__all__ = ["gram", "quad_diag", "square", "symmetric", "transposed_product"]
+__all__ = [
+    "gram",
+    "lower_product",
+    "lower_transposed_product",
+    "quad_diag",
+    "square",
+    "symmetric",
+    "symmetric_product",
+    "transposed_product",
+    "tril_product",
+]
+
+# Of a block of a triangle: with n = M // ROWS blocks a product takes (n + 1)/2n of the work. On CPUs, with fewer rows,
+# copies take what that saves (`benchmarks/ours.py`).
+ROWS = 300
 
 
 def symmetric(A: Float[Array | np.ndarray, "M M"]) -> Float[Array | np.ndarray, "M M"]:
@@ -28,10 +43,41 @@ def _transposed_product_jvp(primals, tangents):
     return transposed_product(A, B), dA.T @ B + A.T @ dB
 
 
+def _blocks(M: int) -> list[tuple[int, int]]:
+    n = max(1, M // ROWS)
+    edges = [M * i // n for i in range(n + 1)]
+    return list(zip(edges[:-1], edges[1:], strict=True))
+
+
+def lower_product(L: Float[Array, "M M"], B: Float[Array, "M N"]) -> Float[Array, "M N"]:
+    """LB of a lower triangular L, whose upper triangle holds zeros."""
+    return jnp.concatenate([L[start:end, :end] @ B[:end] for start, end in _blocks(len(L))])
+
+
+def lower_transposed_product(L: Float[Array, "M M"], B: Float[Array, "M N"]) -> Float[Array, "M N"]:
+    """LᵀB of a lower triangular L, whose upper triangle holds zeros."""
+    return jnp.concatenate([transposed_product(L[start:, start:end], B[start:]) for start, end in _blocks(len(L))])
+
+
+def tril_product(A: Float[Array, "M N"], B: Float[Array, "M N"]) -> Float[Array, "M M"]:
+    """ABᵀ on its diagonal and below; above stands what no one may read."""
+    M = len(A)
+    blocks = [jnp.pad(A[start:end] @ B[:end].T, ((0, 0), (0, M - end))) for start, end in _blocks(M)]
+    return jnp.concatenate(blocks)
+
+
+def symmetric_product(A: Float[Array, "M N"], B: Float[Array, "M N"]) -> Float[Array, "M M"]:
+    """ABᵀ where it is symmetric: its lower triangle, and that again above."""
+    if len(_blocks(len(A))) == 1:
+        return A @ B.T
+    product = tril_product(A, B)
+    return jnp.tril(product) + jnp.tril(product, -1).T
+
+
 @jax.custom_jvp
 def square(L: Float[Array, "M K"]) -> Float[Array, "M M"]:
     """LLᵀ. The slope in L is one product, (G + Gᵀ)L, where JAX's own are two."""
-    return L @ L.T
+    return symmetric_product(L, L)
 
 
 @square.defjvp
@@ -54,7 +100,7 @@ def _quad_diag_fwd(S, A):
 def _quad_diag_bwd(residuals, g):
     # S̄ = A diag(g) Aᵀ,  Ā = 2 S A diag(g)
     A, T = residuals
-    return (A * g) @ A.T, 2 * T * g
+    return gram(A, g), 2 * T * g
 
 
 quad_diag.defvjp(_quad_diag_fwd, _quad_diag_bwd)
@@ -63,11 +109,11 @@ quad_diag.defvjp(_quad_diag_fwd, _quad_diag_bwd)
 @jax.custom_vjp
 def gram(A: Float[Array, "M B"], weight: Float[Array, " B"]) -> Float[Array, "M M"]:
     """Σᵢ wᵢ aᵢaᵢᵀ over the columns of A, shape [M, M]: the adjoint of `quad_diag`, with the same saving."""
-    return (A * weight) @ A.T
+    return symmetric_product(A * weight, A)
 
 
 def _gram_fwd(A, weight):
-    return (A * weight) @ A.T, (A, weight)
+    return gram(A, weight), (A, weight)
 
 
 def _gram_bwd(residuals, G):

@@ -1,0 +1,70 @@
+"""Products in blocks of a triangle: what NumPy says, at sizes of one block and of several, with less work."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from operations import operations
+
+from pseudopoint.linalg import factorise, gram, lower_product, lower_transposed_product, square, tril_product
+from pseudopoint.linalg.products import ROWS, symmetric_product
+
+SIZES = [0, 1, 7, 2 * ROWS - 1, 2 * ROWS, 3 * ROWS + 1]
+N = 3
+
+
+def problem(M):
+    rng = np.random.default_rng(M)
+    L = np.tril(rng.normal(size=(M, M))) + 3 * np.eye(M)
+    return jnp.asarray(L), jnp.asarray(rng.normal(size=(M, N))), jnp.asarray(rng.uniform(0.5, 2.0, N))
+
+
+@pytest.mark.parametrize("M", SIZES)
+def test_blocks_give_what_the_whole_gives(M):
+    L, B, weight = problem(M)
+    close = lambda ours, theirs: np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-9)
+    close(lower_product(L, B), L @ B)
+    close(lower_transposed_product(L, B), L.T @ B)
+    close(jnp.tril(tril_product(B, 2 * B)), np.tril(2 * B @ B.T))
+    close(symmetric_product(B, 2 * B), 2 * B @ B.T)
+    close(square(L), L @ L.T)
+    close(gram(B, weight), (B * weight) @ B.T)
+
+
+def test_a_product_in_three_blocks_takes_two_thirds_of_the_work():
+    M, n = 3 * ROWS, 3
+    L, B, _ = problem(M)
+    share = (n + 1) / (2 * n)
+    for product, pair in ((lower_product, (L, B)), (lower_transposed_product, (L, B)), (tril_product, (B, B))):
+        whole = M * M * N
+        assert operations(product, *pair)["products"] == pytest.approx(share * whole)
+    assert operations(square, L)["products"] == pytest.approx(share * M**3)
+
+
+@jax.jit
+def plain(K, B, prior, mean, cov):
+    """`whiten` and `moments` with JAX's own derivatives, through the Cholesky factor."""
+    A = jax.scipy.linalg.solve_triangular(jnp.linalg.cholesky(K), B, lower=True)
+    return A, mean @ A, prior + jnp.sum(A * ((cov - jnp.eye(len(cov))) @ A), axis=0)
+
+
+@jax.jit
+def ours(K, B, prior, mean, cov):
+    factor = factorise(K)
+    return factor.whiten(B), *factor.moments(B, prior, mean, cov)
+
+
+def test_slopes_in_blocks_are_those_of_jax():
+    M = 2 * ROWS + 1
+    L, B, prior = problem(M)
+    rng = np.random.default_rng(1)
+    K = L @ L.T / M + np.eye(M)
+    arguments = (K, B, prior + 1e3, jnp.asarray(rng.normal(size=M)), K / 5)
+    (values, pull), (expected, of_jax) = (jax.vjp(f, *arguments) for f in (ours, plain))
+    for value, other in zip(values, expected, strict=True):
+        np.testing.assert_allclose(value, other, rtol=1e-9, atol=1e-9)
+    cotangents = tuple(jnp.asarray(rng.normal(size=value.shape)) for value in values)
+    for slope, other in zip(pull(cotangents), of_jax(cotangents), strict=True):
+        # K and S are symmetric: only that part of a slope means anything.
+        slope, other = ((s + s.T) / 2 if s.shape == (M, M) else s for s in (slope, other))
+        np.testing.assert_allclose(slope, other, rtol=0, atol=1e-9 * np.abs(other).max())
