@@ -78,7 +78,7 @@ def cases() -> dict[str, Any]:
 
     def ten(likelihood, q, stepper):
         each = jax.tree.map(lambda part: np.broadcast_to(part, (10, *part.shape)), q)
-        return steps(likelihood, Latents(dense(each, 100)), stepper, 256)
+        return steps(likelihood, Latents(dense(each, len(q.mean))), stepper, 256 if len(q.mean) == 100 else B)
 
     return {
         "natural, 100": lambda: steps(gaussian, dense(precision(100), 100), natural, 256),
@@ -94,6 +94,8 @@ def cases() -> dict[str, Any]:
         "softmax, natural": lambda: ten(Softmax(10), precision(100), natural),
         "robust-max, adam": lambda: ten(RobustMax(10), chol(100), slow),
         "robust-max, natural": lambda: ten(RobustMax(10), precision(100), natural),
+        "robust-max, adam, 500": lambda: ten(RobustMax(10), chol(M), slow),
+        "robust-max, natural, 500": lambda: ten(RobustMax(10), precision(M), natural),
         "orthogonal": orthogonal,
         "collapsed, 100": lambda: bound(False, 100),
         "collapsed": lambda: bound(False),

@@ -126,6 +126,20 @@ def test_quad_diag_and_gram_are_their_formulas_and_adjoint():
     np.testing.assert_allclose(gram(jnp.asarray(B), jnp.asarray(w)), B @ np.diag(w) @ B.T, rtol=1e-13, atol=1e-14)
 
 
+def test_quad_diag_of_several_is_that_of_each_and_so_are_its_slopes():
+    rng = np.random.default_rng(0)
+    S, A, g = (jnp.asarray(rng.normal(size=shape)) for shape in ((3, 5, 5), (5, 7), (3, 7)))
+    S = S + S.mT
+    every = lambda S, A: jnp.stack([jnp.sum(A * (part @ A), axis=0) for part in S])
+    (ours, pull), (theirs, by_jax) = (jax.vjp(f, S, A) for f in (quad_diag, every))
+    np.testing.assert_allclose(ours, theirs, rtol=1e-13)
+    for slope, other in zip(pull(g), by_jax(g), strict=True):
+        np.testing.assert_allclose(slope, other, rtol=1e-12)
+    # A cotangent of many is no sum of them.
+    many = jnp.stack([g, 2 * g])
+    np.testing.assert_allclose(jax.vmap(pull)(many)[1], jax.vmap(by_jax)(many)[1], rtol=1e-12)
+
+
 def test_a_square_system_is_solved_without_symmetry_and_differentiated_in_its_right_hand_side():
     A = np.eye(5) + ROOT
     np.testing.assert_allclose(solve_square(jnp.asarray(A), jnp.asarray(b)), np.linalg.solve(A, b), rtol=1e-12)

@@ -87,20 +87,25 @@ def _square_jvp(primals, tangents):
 
 
 @jax.custom_vjp
-def quad_diag(S: Float[Array, "M M"], A: Float[Array, "M B"]) -> Float[Array, " B"]:
-    """aᵢᵀ S aᵢ for every column aᵢ of A and symmetric S, shape [B]. Symmetry saves one product in the derivative."""
-    return jnp.sum(A * (S @ A), axis=0)
+def quad_diag(S: Float[Array, "*C M M"], A: Float[Array, "M B"]) -> Float[Array, "*C B"]:
+    """aᵢᵀ S aᵢ for every column aᵢ of A and symmetric S, one or several, [B] or [C, B]. Symmetry saves one product
+    in the derivative."""
+    return _quad_diag_fwd(S, A)[0]
 
 
 def _quad_diag_fwd(S, A):
     T = S @ A
-    return jnp.sum(A * T, axis=0), (A, T)
+    return jnp.sum(A * T, axis=-2), (A, T)
 
 
 def _quad_diag_bwd(residuals, g):
-    # S̄ = A diag(g) Aᵀ,  Ā = 2 S A diag(g)
+    # S̄ = A diag(g) Aᵀ,  Ā = 2 S A diag(g), or the sum of those
     A, T = residuals
-    return gram(A, g), 2 * T * g
+    if g.ndim == 1:
+        return gram(A, g), 2 * T * g
+    # One after another: XLA takes 20 times as long for a sum over the first axis (on CPUs).
+    total = lax.scan(lambda total, part: (total + part[0] * part[1], None), jnp.zeros_like(A), (T, 2 * g))[0]
+    return jax.vmap(gram, (None, 0))(A, g), total
 
 
 quad_diag.defvjp(_quad_diag_fwd, _quad_diag_bwd)

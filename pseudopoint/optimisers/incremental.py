@@ -277,7 +277,7 @@ def _ask(model, q, batch, num_data, tight, hyper: Free | None = None) -> Said:
         Z, likelihood = jnp.asarray(at.posterior.Z), at.likelihood.at(batch.noise)
         A, d = features(at.kernel, prior_factor(at.kernel, Z, at.posterior.jitter), Z, batch.X)
         v = likelihood.shrinkage(d, batch.weight) if tight else jnp.ones_like(d)
-        mu, s = mean @ A + by_mean, _quad_diag(cov, A) + v * d + by_variance
+        mu, s = mean @ A + by_mean, quad_diag(cov, A) + v * d + by_variance
         fit = jnp.sum(batch.weight * likelihood.expectation(mu, s, batch.y))
         return share * (fit - 0.5 * jnp.sum(v - 1 - jnp.log(v))), (A, mu, s)
 
@@ -354,5 +354,4 @@ def _check_whitened(model, name):
         )
 
 
-_quad_diag = jnp.vectorize(quad_diag, signature="(m,m),(m,b)->(b)")
 _times = jnp.vectorize(jnp.matmul, signature="(m,m),(m)->(m)")

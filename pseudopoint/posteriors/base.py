@@ -97,10 +97,11 @@ class Marginals(NamedTuple):
 
 class AbstractProjection(eqx.Module):
     """q(f) for one kernel, and KL[q(u) ‖ p(u)]. `shared` names the fields that several latent functions of one kernel
-    have in common.
+    have in common; `stacks` says that `marginals` takes all other fields with a leading axis too.
     """
 
     shared: ClassVar[tuple[str, ...]]
+    stacks: ClassVar[bool] = False
 
     @property
     @abstractmethod

@@ -51,6 +51,7 @@ class DecoupledProjection(AbstractProjection):
     """
 
     shared: ClassVar[tuple[str, ...]] = ("kernel", "Z", "O", "Kuu")
+    stacks: ClassVar[bool] = True
     kernel: AbstractKernel
     Z: Float[Array, "M D"]
     O: Float[Array, "G D"]
@@ -69,7 +70,7 @@ class DecoupledProjection(AbstractProjection):
     def marginals(self, X: Float[Array, "N D"]) -> Marginals:
         """q(f) at the rows of X. The residual is dᵢ given u alone: O takes nothing from the variance."""
         A, residual = features(self.kernel, self.Kuu, self.Z, X)
-        return Marginals(A.T @ self.along + self.kernel(self.O, X).T @ self.a, quad_diag(self.cov, A), residual)
+        return Marginals(self.along @ A + self.a @ self.kernel(self.O, X), quad_diag(self.cov, A), residual)
 
     def moments(self, X: Float[Array, "N D"]) -> tuple[Float[Array, " N"], Float[Array, " N"]]:
         """a_xᵀh + k(x, O) a and k(x, x) + a_xᵀ(S − I)a_x."""

@@ -31,6 +31,7 @@ class Projection(AbstractProjection):
     """
 
     shared: ClassVar[tuple[str, ...]] = ("kernel", "Z", "Kuu")
+    stacks: ClassVar[bool] = True
     kernel: AbstractKernel
     Z: Float[Array, "M D"]
     Kuu: Factor
@@ -47,7 +48,7 @@ class Projection(AbstractProjection):
     def marginals(self, X: Float[Array, "N D"]) -> Marginals:
         """q(f) at the rows of X."""
         A, residual = features(self.kernel, self.Kuu, self.Z, X)
-        return Marginals(A.T @ self.mean, quad_diag(self.cov, A), residual)
+        return Marginals(self.mean @ A, quad_diag(self.cov, A), residual)
 
     def moments(self, X: Float[Array, "N D"]) -> tuple[Float[Array, " N"], Float[Array, " N"]]:
         """aᵀm and k(x, x) + aᵀ(S − I)a."""

@@ -96,7 +96,11 @@ class Projections(AbstractSeveral):
 
     def marginals(self, X: Float[Array, "N D"]) -> Marginals:
         """Those of all, [C, N]."""
-        return Marginals(*self.map(lambda p: tuple(p.marginals(X))))
+        each = eqx.combine(self.share, self.own)
+        if self.separate or not each.stacks:
+            return Marginals(*self.map(lambda p: tuple(p.marginals(X))))
+        mean, explained, residual = each.marginals(X)
+        return Marginals(mean, explained, jnp.broadcast_to(residual, mean.shape))
 
     def moments(self, X: Float[Array, "N D"]) -> tuple[Float[Array, "C N"], Float[Array, "C N"]]:
         """As `marginals`, whose slope in K_uu is one for all functions together; by `moments` it is one for each."""

@@ -39,6 +39,7 @@ class SolveProjection(AbstractProjection):
     """
 
     shared: ClassVar[tuple[str, ...]] = ("kernel", "Z", "O", "Kuu", "AO", "C")
+    stacks: ClassVar[bool] = True
     kernel: AbstractKernel
     Z: Float[Array, "M D"]
     O: Float[Array, "M2 D"]
@@ -67,8 +68,8 @@ class SolveProjection(AbstractProjection):
         A, C, residual = self.features(X)
         explained = quad_diag(self.v.cov, A) + quad_diag(self.w.cov, C)
         if self.probe is not None:
-            explained = explained + 2 * jnp.sum(A * (self.probe @ C), axis=0)
-        return Marginals(A.T @ self.v.mean + C.T @ self.w.mean, explained, residual)
+            explained = explained + 2 * jnp.sum(A * (self.probe @ C), axis=-2)
+        return Marginals(self.v.mean @ A + self.w.mean @ C, explained, residual)
 
     def moments(self, X: Float[Array, "N D"]) -> tuple[Float[Array, " N"], Float[Array, " N"]]:
         """As `marginals`."""
