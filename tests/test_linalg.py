@@ -135,6 +135,11 @@ def test_quad_diag_of_several_is_that_of_each_and_so_are_its_slopes():
     np.testing.assert_allclose(ours, theirs, rtol=1e-13)
     for slope, other in zip(pull(g), by_jax(g), strict=True):
         np.testing.assert_allclose(slope, other, rtol=1e-12)
+    # A slope of a slope, forward over reverse: rules use nothing that has only one of them.
+    second = lambda f: jax.jvp(jax.grad(lambda A: jnp.sum(jnp.sin(f(S, A)))), (A,), (A,))[1]
+    np.testing.assert_allclose(second(quad_diag), second(every), rtol=1e-10)
+    one = lambda f: jax.jvp(jax.grad(lambda A: jnp.sum(jnp.sin(f(A, g[0])))), (A,), (A,))[1]
+    np.testing.assert_allclose(one(gram), one(lambda A, w: (A * w) @ A.T), rtol=1e-10)
     # A cotangent of many is no sum of them.
     many = jnp.stack([g, 2 * g])
     np.testing.assert_allclose(jax.vmap(pull)(many)[1], jax.vmap(by_jax)(many)[1], rtol=1e-12)

@@ -15,7 +15,6 @@ from jaxtyping import Array, Float
 
 from .inverses import Scalar, cholesky, inverse_of_chol
 from .products import (
-    gram,
     lower_product,
     lower_transposed_product,
     symmetric,
@@ -161,7 +160,7 @@ def _moments_fwd(K, inverse, Kux, prior, mean, cov):
 def _moments_bwd(residuals, cotangents):
     # S̄ = A diag(g) Aᵀ.  W = Ā = mαᵀ + 2(S − I)A diag(g), so WAᵀ = m(Aα)ᵀ + 2(S − I)S̄ and L⁻ᵀW = L⁻ᵀmαᵀ + 2T diag(g).
     (inverse, A, R, T, mean), (alpha, g) = residuals, cotangents
-    S_bar, m_bar = gram(A, g), A @ alpha
+    S_bar, m_bar = symmetric_product(A * g, A), A @ alpha
     K_bar = through_whitening(inverse, jnp.outer(mean, m_bar) + 2 * tril_product(R, S_bar))
     return K_bar, None, jnp.outer(mean @ inverse, alpha) + 2 * T * g, g, m_bar, S_bar
 

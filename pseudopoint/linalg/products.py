@@ -102,23 +102,28 @@ def _quad_diag_bwd(residuals, g):
     # S̄ = A diag(g) Aᵀ,  Ā = 2 S A diag(g), or the sum of those
     A, T = residuals
     if g.ndim == 1:
-        return gram(A, g), 2 * T * g
+        return _weighted(A, g), 2 * T * g
     # One after another: XLA takes 20 times as long for a sum over the first axis (on CPUs).
     total = lax.scan(lambda total, part: (total + part[0] * part[1], None), jnp.zeros_like(A), (T, 2 * g))[0]
-    return jax.vmap(gram, (None, 0))(A, g), total
+    return jax.vmap(_weighted, (None, 0))(A, g), total
 
 
 quad_diag.defvjp(_quad_diag_fwd, _quad_diag_bwd)
 
 
-@jax.custom_vjp
-def gram(A: Float[Array, "M B"], weight: Float[Array, " B"]) -> Float[Array, "M M"]:
-    """Σᵢ wᵢ aᵢaᵢᵀ over the columns of A, shape [M, M]: the adjoint of `quad_diag`, with the same saving."""
+def _weighted(A, weight):
+    # `gram` without its rule, which has no forward mode: for use in rules
     return symmetric_product(A * weight, A)
 
 
+@jax.custom_vjp
+def gram(A: Float[Array, "M B"], weight: Float[Array, " B"]) -> Float[Array, "M M"]:
+    """Σᵢ wᵢ aᵢaᵢᵀ over the columns of A, shape [M, M]: the adjoint of `quad_diag`, with the same saving."""
+    return _weighted(A, weight)
+
+
 def _gram_fwd(A, weight):
-    return gram(A, weight), (A, weight)
+    return _weighted(A, weight), (A, weight)
 
 
 def _gram_bwd(residuals, G):
