@@ -5,6 +5,7 @@
 # pyright: reportAssignmentType=false
 
 import gc
+import tracemalloc
 from copy import deepcopy
 
 import jax
@@ -16,7 +17,7 @@ from fits import COLLAPSED, EACH, EXACT, METHODS, SVGP, D, N, fit_each, new_rows
 from scipy.stats import binom
 
 from pseudopoint import GPRegressor
-from pseudopoint.estimators import base
+from pseudopoint.estimators import base, regressor
 
 
 @pytest.fixture(scope="module")
@@ -126,6 +127,27 @@ def test_fifty_thousand_rows_are_predicted_in_blocks(fitted, monkeypatch):
     np.testing.assert_allclose(np.column_stack(model.predict(rows[some], return_std=True)), blocks[some], rtol=1e-10)
     one_by_one = [np.ravel(model.predict(rows[[i]], return_std=True)) for i in some[:5]]
     np.testing.assert_allclose(one_by_one, blocks[some[:5]], rtol=1e-10)
+    np.testing.assert_allclose(model.predict(rows), blocks[:, 0], rtol=1e-12)
+
+
+def test_predictions_of_many_rows_need_little_more_memory_than_they_take(fitted):
+    model, X = fitted["collapsed"], np.tile(new_rows(1_000)[0], (200, 1))
+    model.predict(X[:2048], return_std=True)
+    tracemalloc.start()  # knows NumPy's arrays, and not those of XLA, which are of one block
+    mean, std = model.predict(X, return_std=True)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 1.2 * (mean.nbytes + std.nbytes)
+
+
+def test_a_mean_alone_needs_no_variance(fitted):
+    structure, leaves = fitted["exact"]._learned("float64")[1:]
+    flops = {}
+    for function in (regressor._mean, regressor._predict):
+        with base.computing("float64"):
+            program = base._apply.lower(function, structure, leaves, np.zeros((64, D))).compile()
+        flops[function] = (program.cost_analysis() or {})["flops"]
+    assert flops[regressor._mean] < 0.3 * flops[regressor._predict]
 
 
 def test_declared_noise_takes_trust_from_bad_rows():

@@ -185,7 +185,7 @@ class AbstractEstimator(BaseEstimator):
     def _blocks(self, function: Callable[..., Any], X, *columns) -> np.ndarray:
         """`function(predictor, likelihood, X, *columns)`, [..., N], in blocks of rows, so that memory does not grow
         with N. `function` is compiled here, and its X scaled."""
-        parts, precision = [], self._precision
+        whole, precision = np.empty(0), self._precision
         with computing(precision):
             width, structure, leaves = self._learned(precision)
             size = min(_power_of_two(len(X)), _power_of_two(BLOCK // max(width, NODES)))
@@ -196,9 +196,11 @@ class AbstractEstimator(BaseEstimator):
                 if count < size:  # one shape, one compilation: the last block is filled up with its first row
                     block = [np.concatenate([a, np.repeat(a[:1], size - count, axis=0)]) for a in block]
                 block = [a.astype(precision, copy=False) for a in block]
-                out = np.asarray(_apply(function, structure, leaves, *block), np.float64)
-                parts.append(out[..., :count])
-        return np.concatenate(parts, axis=-1)
+                part = np.asarray(_apply(function, structure, leaves, *block))
+                if start == 0:
+                    whole = np.empty((*part.shape[:-1], len(X)))
+                whole[..., start : start + count] = part[..., :count]
+        return whole
 
     def _learned(self, precision):
         """Numbers a row; and predictor and likelihood, taken apart and on the device. That is done once, for a
@@ -261,6 +263,12 @@ def _apply(function, structure, leaves, *rows):
     return function(*jax.tree.unflatten(structure, leaves), *rows)
 
 
+def _finite(X: np.ndarray) -> bool:
+    """Whether all numbers are; of a sum that is, all are, which spares an answer for each."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        return bool(np.isfinite(X.sum()) or np.isfinite(X).all())
+
+
 def _plain(X: Any, columns: int) -> bool:
     """Whether it is an array as predictions need it: scikit-learn's checks take as long as one row's prediction."""
     return type(X) is np.ndarray and X.dtype == np.float64 and X.ndim == 2 and X.shape[1] == columns and len(X) > 0
@@ -285,7 +293,7 @@ def _given_points(points: Any, scaling: Standardiser, D: int) -> np.ndarray:
 def refuse_non_finite(X, names, target=None):
     """NaN and infinity, by the name of the column."""
     columns = [("target", target)] if target is not None else []
-    if not np.isfinite(X).all():
+    if not _finite(X):
         columns += [(f"column {names[j] if names is not None else j!r}", X[:, j]) for j in range(X.shape[1])]
     for name, values in columns:
         bad = ~np.isfinite(values)

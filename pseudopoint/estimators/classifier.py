@@ -119,7 +119,8 @@ class GPClassifier(ClassifierMixin, AbstractEstimator):
     def predict_proba(self, X):
         """P(y = c | x), [N, C], columns in the order of `classes_`."""
         p = np.exp(self.predict_log_proba(X))
-        return p / p.sum(axis=1, keepdims=True)
+        p /= p.sum(axis=1, keepdims=True)
+        return p
 
     def predict(self, X):
         """The most probable label of every row, [N]."""

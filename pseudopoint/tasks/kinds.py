@@ -94,11 +94,10 @@ class Regression(AbstractKind):
 
     def predictions(self, X: np.ndarray, interval: float) -> pd.DataFrame:
         """TARGET_mean, TARGET_std, TARGET_lower_90 and TARGET_upper_90 (for an interval of 0.9)."""
-        mean, std = self.model.predict(X, return_std=True)
-        lower, upper = self.model.predict_interval(X, interval).T
-        target, label = self.encoder.target_name, f"{100 * interval:g}"
-        columns = {"mean": mean, "std": std, f"lower_{label}": lower, f"upper_{label}": upper}
-        return pd.DataFrame({f"{target}_{name}": column for name, column in columns.items()})
+        target, percent = self.encoder.target_name, f"{100 * interval:g}"
+        ends = {"lower": f"lower_{percent}", "upper": f"upper_{percent}"}
+        columns = self._beliefs(X, interval)
+        return pd.DataFrame({f"{target}_{ends.get(name, name)}": column for name, column in columns.items()})
 
     def learned(self, y: np.ndarray, rows: np.ndarray) -> np.ndarray:
         """All numbers that the likelihood can describe; of an ordinal target, those of the training rows."""
@@ -109,10 +108,7 @@ class Regression(AbstractKind):
 
     def columns(self, X: np.ndarray, y: np.ndarray, interval: float) -> Columns:
         """Truth, mean, standard deviation, ends of the interval and log density."""
-        mean, std = self.model.predict(X, return_std=True)
-        lower, upper = self.model.predict_interval(X, interval).T
-        density = self.model.log_density(X, y)
-        return {"y": y, "mean": mean, "std": std, "lower": lower, "upper": upper, "density": density}
+        return {"y": y} | self._beliefs(X, interval) | {"density": self.model.log_density(X, y)}
 
     def measures(self, scored: Scored, interval: float) -> Result:
         """Errors and log density in units of the target; where it was scaled, also per standard deviation of it."""
@@ -140,6 +136,13 @@ class Regression(AbstractKind):
         scale, likelihood = float(self.model.standardiser_.target_scale), self.model.likelihood_
         noise = scale * float(np.sqrt(likelihood.variance)) if self._gaussian() else None
         return {"target_scale": scale, "noise_std": noise}
+
+    def _beliefs(self, X: np.ndarray, level: float) -> Columns:
+        """Mean, standard deviation and ends of the interval, which a Gaussian's moments tell without a second pass."""
+        mean, std = self.model.predict(X, return_std=True)
+        told = self._gaussian()
+        lower, upper = metrics.interval(mean, std, level) if told else self.model.predict_interval(X, level).T
+        return {"mean": mean, "std": std, "lower": lower, "upper": upper}
 
     def _gaussian(self) -> bool:
         return isinstance(self.model.likelihood_, Gaussian)
