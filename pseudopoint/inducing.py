@@ -17,7 +17,7 @@ from jaxtyping import Array, Float
 from .data import Dataset, take
 from .kernels import AbstractKernel
 
-__all__ = ["METHODS", "RACE_ROWS", "candidates", "greedy_variance", "kmeans", "random", "rpcholesky", "sample"]
+__all__ = ["METHODS", "RACE_ROWS", "candidates", "first", "greedy_variance", "kmeans", "random", "rpcholesky", "sample"]
 
 Points = Float[np.ndarray, "M D"]
 Rows = Float[np.ndarray, "N D"]
@@ -100,6 +100,13 @@ def sample(data: Dataset, size: int, seed: int) -> Dataset:
     if len(data) <= size:
         return data
     return take(data, np.sort(np.random.default_rng(seed).choice(len(data), size, replace=False)))
+
+
+def first(data: Dataset, size: int, seed: int) -> Dataset:
+    """All rows: `size` of them, drawn at random, first, and the others with weight zero."""
+    order = np.random.default_rng(seed).permutation(len(data))
+    rows = take(data, order)
+    return Dataset(rows.X, rows.y, np.where(np.arange(len(order)) < size, rows.weight, 0), rows.noise)
 
 
 METHODS = ("auto", "kmeans", "rpcholesky", "greedy", "random")

@@ -157,7 +157,15 @@ def real(learn: str | None = None, **keywords) -> Any:
 def cast(tree: T, dtype: Any) -> T:
     """Every floating array of the tree as a JAX array of that dtype (inside the caller's float64 scope)."""
     floating = lambda x: eqx.is_array_like(x) and jnp.issubdtype(jnp.result_type(x), jnp.floating)
-    return jax.tree.map(lambda x: jnp.asarray(x, dtype) if floating(x) else x, tree)
+    return jax.tree.map(lambda x: _converted(x, dtype) if floating(x) else x, tree)
+
+
+def _converted(x: Any, dtype: Any) -> Array:
+    """By NumPy where there are numbers: JAX compiles a program for every shape."""
+    if _known(x) and x.dtype != dtype:
+        with np.errstate(over="ignore"):
+            x = np.asarray(x).astype(dtype)
+    return jnp.asarray(x, dtype)
 
 
 def _bijectors(node: Any, inherited: Any = IDENTITY) -> list[Any]:
@@ -195,6 +203,11 @@ class Free(eqx.Module, Generic[T]):
     def vector(self) -> Float[Array, " P"]:
         """All numbers, end to end."""
         return jnp.concatenate([jnp.ravel(part) for part in self.parts]) if self.parts else jnp.zeros(0)
+
+    @property
+    def size(self) -> int:
+        """How many numbers there are."""
+        return sum(int(np.size(part)) for part in self.parts)
 
     @property
     def dtype(self) -> Any:

@@ -13,7 +13,7 @@ from jaxtyping import Array, Float
 from .data import Dataset
 from .linalg import Scalar, gram, lower_product, lower_transposed_product, through_whitening, tril_product
 
-__all__ = ["Statistics", "Sums", "feature_sums", "statistics", "whitened_sums"]
+__all__ = ["Statistics", "Sums", "chunk_size", "feature_sums", "statistics", "whitened_sums"]
 
 
 class Statistics(NamedTuple):
@@ -59,7 +59,7 @@ def statistics(sums: Summing, data: Dataset, noise: Float[Array, " N"], extra: f
 def feature_sums(basis: Callable, chunk: int | None, X, precision, y) -> Sums:
     """`Sums` of any features and residuals, X ↦ (A, d)."""
     K = jax.eval_shape(basis, X[:1])[0].shape[0]
-    size = _size(len(X), K, chunk)
+    size = chunk_size(len(X), K, chunk)
 
     def of(X, precision, y):
         A, d = basis(X)
@@ -79,12 +79,13 @@ def feature_sums(basis: Callable, chunk: int | None, X, precision, y) -> Sums:
 def whitened_sums(kernel, Kuu, Z, chunk: int | None, X, precision, y) -> Sums:
     """`Sums` of the features A = L⁻¹K_uf and residuals dᵢ = kᵢᵢ − ‖aᵢ‖² ≥ 0, as `feature_sums`, with a derivative of
     fewer products: forward and back five, or three where nobody asks for the slope in d, as with VFE; in chunks one
-    more, A again. The slow sums take five, or six.
+    more, A again. The slow sums take five, or six. A chunk whose rows all have λ = 0 takes none, forward or back; the
+    slope in such a λ is given as 0, which it need not be.
     """
-    return _whitened_sums(_size(len(X), len(Z), chunk), kernel, Kuu.K, Kuu.inverse, Z, X, precision, y)
+    return _whitened_sums(chunk_size(len(X), len(Z), chunk), kernel, Kuu.K, Kuu.inverse, Z, X, precision, y)
 
 
-def _size(N, K, chunk):
+def chunk_size(N: int, K: int, chunk: int | None = None) -> int:
     """Rows of a chunk, all alike. Unless told, a small table is one chunk, whose A is kept for the derivative; others
     have about 2²⁰ numbers a matrix and at most 2¹¹ rows: matrices that stay near the processor, in memory used once
     already, gain more than A again takes."""
@@ -104,12 +105,21 @@ def _chunks(size, X, *columns):
     return tuple(x.reshape(-1, size, *x.shape[1:]) for x in (X, *(jnp.pad(c, (0, more)) for c in columns)))
 
 
-def _scan(add, nothing, chunks):
-    """`lax.scan`, but no loop for a single chunk: XLA does not merge what is computed in two loops, the kernel here."""
-    if len(jax.tree.leaves(chunks)[0]) > 1:
+def _scan(add, nothing, chunks, counts=None):
+    """`lax.scan`, but no loop for a single chunk: XLA does not merge what is computed in two loops, the kernel here.
+    Of chunks that do not count nothing is computed: they add nothing, and zeros stand for what becomes of their rows.
+    """
+    if len(jax.tree.leaves(chunks)[0]) == 1:
+        sums, out = add(nothing, jax.tree.map(lambda x: x[0], chunks))
+        return sums, jax.tree.map(lambda x: x[None], out)
+    if counts is None:
         return lax.scan(add, nothing, chunks)
-    sums, out = add(nothing, jax.tree.map(lambda x: x[0], chunks))
-    return sums, jax.tree.map(lambda x: x[None], out)
+
+    def add_if(sums, at):
+        zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(add, sums, at[1])[1])
+        return lax.cond(at[0], add, lambda sums, rows: (sums, zeros), sums, at[1])
+
+    return lax.scan(add_if, nothing, (counts, chunks))
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(0,))
@@ -128,7 +138,8 @@ def _run(size, kernel, inverse, Z, X, precision, y):
         more = gram(A, precision), A @ (precision * y), jnp.sum(precision * d)
         return jax.tree.map(jnp.add, sums, more), (d, A if one else None)
 
-    (H, b, trace), (d, A) = _scan(add, _nothing(len(Z), Z.dtype), _chunks(size, X, precision, y))
+    chunks = _chunks(size, X, precision, y)
+    (H, b, trace), (d, A) = _scan(add, _nothing(len(Z), Z.dtype), chunks, jnp.any(chunks[1] > 0, axis=1))
     return Sums(H, b, trace, d.ravel()[: len(X)]), A
 
 
@@ -168,7 +179,8 @@ def _whitened_bwd(size, residuals, cotangents):
         return jax.tree.map(jnp.add, sums, (other, of_kernel, of_Z)), (of_X, of_precision, precision * along)
 
     nothing = jax.tree.map(jnp.zeros_like, (h if direct else H, kernel, Z))
-    (other, of_kernel, of_Z), slopes = _scan(add, nothing, (_chunks(size, X, precision, y, s), kept))
+    chunks = _chunks(size, X, precision, y, s)
+    (other, of_kernel, of_Z), slopes = _scan(add, nothing, (chunks, kept), jnp.any(chunks[1] > 0, axis=1))
     of_X, *of_columns = (x.reshape(-1, *x.shape[2:])[: len(X)] for x in slopes)
     K_bar = through_whitening(inverse, tril_product(R, H) + jnp.outer(h, other) if direct else other)
     return of_kernel, K_bar, None, of_Z, of_X, *of_columns

@@ -30,7 +30,13 @@ class TrainState(eqx.Module):
 
 def start(model: Model, stepper: AbstractStepper, data: Dataset, seed: int = 0) -> TrainState:
     """The state before the first step."""
-    return TrainState(model, stepper.init(model, len(data)), seed, 0)
+    return TrainState(model, _first(stepper, model, len(data)), seed, 0)
+
+
+@partial(jax.jit, static_argnums=2)
+def _first(stepper, model, num_data):
+    """One program: run by itself, every operation would be one to compile."""
+    return stepper.init(model, num_data)
 
 
 @partial(jax.jit, static_argnums=5)
@@ -71,13 +77,14 @@ def fit(
         count = min(segment, steps - done)
         rows = draw(len(data), batch_size, state.seed, state.step, count)
         (model, inner), info = _segment(stepper, state.model, state.stepper_state, take(data, rows), rows, len(data))
+        info = jax.tree.map(np.asarray, info)
         bad = int(np.sum(info.undone))
         state = TrainState(model, inner, state.seed, state.step + count, state.undone + bad)
         done += count
         if bad == min(segment, steps):
             raise FitError(f"all of {bad} steps in a row had to be undone")
-        bounds = np.asarray(info.bound)
-        bound = float(np.mean(bounds[np.isfinite(bounds)])) if np.isfinite(bounds).any() else np.nan
+        finite = info.bound[np.isfinite(info.bound)]
+        bound = float(np.mean(finite)) if len(finite) else np.nan
         norm, size = float(info.gradient_norm[-1]), float(info.step_size[-1])
         history.append(Record(state.step, bound, norm, size, state.undone, time.perf_counter() - clock, last))
         if progress is not None:

@@ -6,7 +6,7 @@ import oracles as o
 import pytest
 
 from pseudopoint.data import dataset
-from pseudopoint.inducing import METHODS, candidates, greedy_variance, kmeans, random, rpcholesky, sample
+from pseudopoint.inducing import METHODS, candidates, first, greedy_variance, kmeans, random, rpcholesky, sample
 from pseudopoint.kernels import RBF, Linear, Matern52, White
 from pseudopoint.likelihoods import Gaussian
 from pseudopoint.minimisers import lbfgsb
@@ -97,6 +97,14 @@ def test_a_sample_keeps_rows_together_and_in_order_and_never_repeats_one():
     for array, factor in [(few.y, 2), (few.weight, 3), (few.noise, 4)]:
         assert np.array_equal(array, factor * x)
     assert sample(data, 50, 0) is data
+
+
+def test_rows_that_come_first_are_a_sample_and_the_others_weigh_nothing():
+    X = np.arange(50.0)[:, None]
+    data = first(dataset(X, 2 * X[:, 0], weight=1 + X[:, 0], noise=4 * X[:, 0]), 20, 0)
+    x = np.asarray(data.X)[:, 0]
+    assert sorted(x) == X[:, 0].tolist() and np.array_equal(data.y, 2 * x) and np.array_equal(data.noise, 4 * x)
+    assert np.array_equal(data.weight, np.where(np.arange(50) < 20, 1 + x, 0)) and x[:20].max() > 25
 
 
 # --- Pivoted Cholesky ---

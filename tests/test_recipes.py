@@ -64,11 +64,12 @@ def test_many_rows_start_from_one_climb_on_a_sample(monkeypatch):
     climbs, maximise = [], starts.maximise
 
     def watched(objective, prior, model, data, max_iter, *rest, **options):
-        climbs.append((len(data), max_iter))
+        climbs.append((int(np.count_nonzero(data.weight)), max_iter))
         return maximise(objective, prior, model, data, max_iter, *rest, **options)
 
     monkeypatch.setattr(starts, "maximise", watched)
-    for module in (starts, inducing):
+    monkeypatch.setattr(objectives, "chunk_size", lambda N, M: 150)
+    for module in (starts, inducing, objectives):
         monkeypatch.setattr(module, "RACE_ROWS", 300)
     with jax.enable_x64(True):
         model, data = naval()
@@ -96,7 +97,8 @@ def test_many_numbers_are_measured_in_units_of_a_sample_and_few_in_their_own(mon
         return lbfgsb(*arguments, probe=probe, **options)
 
     monkeypatch.setattr(objectives, "lbfgsb", watched)
-    monkeypatch.setattr(objectives, "PROBE_ROWS", 300)
+    monkeypatch.setattr(objectives, "chunk_size", lambda N, M: 160)
+    monkeypatch.setattr(objectives, "RACE_ROWS", 300)
     with jax.enable_x64(True):
         model, data = naval()
         prior = LengthscalePrior.around(model.kernel, Settings())
@@ -105,9 +107,26 @@ def test_many_numbers_are_measured_in_units_of_a_sample_and_few_in_their_own(mon
         result = objectives.maximise(tight, prior, sparse, data, 3, None)
         objectives.maximise(tight, prior, sparse, data, 1, None, objectives.points)
     (few, _), none = probes
-    assert len(few) == 300 and none is None
+    assert np.count_nonzero(few.weight) == 320 and none is None  # whole chunks
+    assert objectives.fewer(tight, few, 20, 0) is few
     assert result.bound == result.history[-1].bound > result.history[0].bound
     assert not np.array_equal(result.model.posterior.Z, sparse.posterior.Z)
+
+
+def test_a_sample_and_all_rows_share_one_program(monkeypatch, caplog):
+    """Compilation is most of a short fit. Three programs are large: an exact fit of few rows, the bound, the end."""
+    for module in (starts, inducing, objectives):
+        monkeypatch.setattr(module, "RACE_ROWS", 300)
+    with jax.enable_x64(True):
+        model, data = naval()
+        settings = Settings(method="collapsed", num_inducing=23, warm=True, max_iter=20)
+        with jax.log_compiles():
+            fit_model(model.kernel, model.likelihood, data, settings)
+    compiled = [record.getMessage() for record in caplog.records if record.getMessage().startswith("Compiling")]
+    numbers = f"float64[{23 * 14 + 16}]"
+    bounds = [message for message in compiled if "_value_and_gradient" in message and numbers in message]
+    assert len(bounds) == 1, bounds
+    assert len(compiled) < 20, compiled  # and few of single operations
 
 
 # --- Precision of the climb ---

@@ -58,6 +58,17 @@ def test_sums_do_not_depend_on_the_chunks():
         np.testing.assert_allclose(c, a, rtol=1e-12, atol=1e-12)
 
 
+def test_chunks_of_rows_of_weight_zero_are_passed_over():
+    """What they hold is never computed: as inputs they may be anything."""
+    weight = np.repeat([1.0, 0.0, 1.0, 0.0], [20, 10, 10, 10])
+    model = cast(Model(RBF(np.array([0.8, 1.3]), 1.5), Gaussian(0.1), InducingPoints(Z)), "float64")
+    numbers, bad = free(model), np.where(weight[:, None] > 0, X, np.nan)
+    say = lambda data: jax.value_and_grad(lambda v: collapsed(numbers.rebuild(v), data, 10).tight)(numbers.vector)
+    seen = weight > 0
+    for a, b in zip(say(dataset(bad, y, weight)), say(dataset(X[seen], y[seen])), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-12)
+
+
 def test_an_ill_conditioned_bound_has_a_gradient_to_six_digits():
     # cond(K_uu) = 1e8 and a noise of 1e-6: the order of rows, which means nothing, moved a gradient that met what
     # cancels in the residuals by 2e-5 of itself, and that of the slow sums by 2e-6.

@@ -49,6 +49,12 @@ def _value(bound, free, vector, data):
     return -bound(free.rebuild(vector), data)
 
 
+@jax.jit
+def _rebuilt(free, vector):
+    """The model of a vector: one program, where every operation by itself would be one."""
+    return free.rebuild(vector)
+
+
 class Climb:
     """A bound as a function to be minimised, of the unconstrained numbers in SciPy's float64, divided by `scale`. It
     remembers the best point whose gradient it knows, and what happened.
@@ -128,7 +134,7 @@ class Climb:
     def model(self) -> Any:
         """The best model seen."""
         free, _ = self.fine
-        return free.rebuild(jax.numpy.asarray(self.best, free.dtype))
+        return _rebuilt(free, jax.numpy.asarray(self.best, free.dtype))
 
     def maximum(self, converged: bool) -> Maximum:
         """The best model seen, and how it was found."""

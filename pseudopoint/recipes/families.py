@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 
 from ..gaussians import MeanPrecision
@@ -50,7 +51,7 @@ class Family(NamedTuple):
 
 def prior_q(Z) -> MeanPrecision:
     """N(0, I), one number a point."""
-    return MeanPrecision(jnp.zeros(len(Z), Z.dtype), jnp.eye(len(Z), dtype=Z.dtype))
+    return MeanPrecision(*(jnp.asarray(x, Z.dtype) for x in (np.zeros(len(Z)), np.eye(len(Z)))))
 
 
 def several(posterior: AbstractPosterior, C: int) -> AbstractPosterior:

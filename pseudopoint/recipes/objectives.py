@@ -9,7 +9,7 @@ from jax import lax
 from ..bounds import collapsed_orthogonal, elbo, marginal
 from ..data import Dataset
 from ..gaussians import MeanPrecision
-from ..inducing import sample
+from ..inducing import RACE_ROWS, first, sample
 from ..laplace import laplace
 from ..linalg import explain_failure
 from ..minimisers import FitError, Maximum, lbfgsb
@@ -17,12 +17,15 @@ from ..optimise import tight, vfe
 from ..optimisers import converge, with_q
 from ..params import cast, free
 from ..posteriors import Model
+from ..statistics import chunk_size
 from .prior import Penalised
+from .settings import COLLAPSED_ROWS
 
 __all__ = [
     "collapsed_objective",
     "evidence",
     "explain",
+    "fewer",
     "held_points",
     "maximise",
     "mode_evidence",
@@ -35,7 +38,6 @@ __all__ = [
 ]
 
 
-PROBE_ROWS = 5000  # as many as in a race, whose program serves for them
 FEW = 20  # numbers that L-BFGS-B comes to know by itself
 
 
@@ -101,12 +103,27 @@ def maximise(objective, prior, model, data, max_iter, progress, *frozen, carry=N
     Raises FitError with cause and remedy.
     """
     bound, rows, numbers = Penalised(objective), (data, prior), free(model, *frozen)
-    probe = (cast(sample(data, PROBE_ROWS, 0), data.X.dtype), prior) if len(numbers.vector) > FEW else None
-    options = {"max_iter": max_iter, "progress": progress, "scale": float(len(data)), "probe": probe}
+    M = 0 if model.posterior is None else len(model.posterior.Z)
+    probe = (fewer(objective, data, M, 0), prior) if numbers.size > FEW else None
+    scale = float(np.count_nonzero(data.weight))
+    options = {"max_iter": max_iter, "progress": progress, "scale": scale, "probe": probe}
     try:
         return lbfgsb(bound, numbers, rows, carry=carry, coarse=coarse, **options)
     except FitError as error:
         raise FitError(f"{error}: {explain(model, data)}") from None
+
+
+def fewer(objective, data: Dataset, M: int, seed: int) -> Dataset:
+    """`RACE_ROWS` rows at random, or whole chunks of at least as many, if there are more.
+
+    A collapsed bound passes over chunks of rows of weight zero, so it is given all rows: the program for all of them
+    serves, and none is compiled for fewer. Beyond `COLLAPSED_ROWS`, where minibatches follow, fewer rows are fewer.
+    """
+    if objective not in (tight, vfe) or not RACE_ROWS < len(data) <= COLLAPSED_ROWS:
+        return cast(sample(data, RACE_ROWS, seed), data.X.dtype)
+    size = chunk_size(len(data), M)
+    count = size * -(-RACE_ROWS // size)
+    return data if np.count_nonzero(data.weight) <= count else cast(first(data, count, seed), data.X.dtype)
 
 
 def explain(model: Any, data: Dataset) -> str:

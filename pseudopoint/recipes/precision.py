@@ -35,7 +35,7 @@ class Serves:
 
     def resolves(self, kernel: AbstractKernel, Z, noise: Any) -> bool:
         """By a noise variance."""
-        return RESOLUTION * self.rows * float(jnp.mean(kernel.diag(jnp.asarray(Z)))) <= float(noise)
+        return RESOLUTION * self.rows * float(_mean_variance(kernel, Z)) <= float(noise)
 
 
 def serves(start: Model, few: Dataset, noise: float, rows: float) -> Serves | None:
@@ -59,12 +59,17 @@ def serves_classes(start: Model, rows: float | int) -> bool:
 
 def _residual(model: Model, few: Dataset) -> float:
     """Mean of kᵢᵢ − ‖aᵢ‖². In NumPy, for a program would take most of a second to compile."""
-    Z = jnp.asarray(model.posterior.Z)
-    M, K = len(Z), np.asarray(_covariance(model.kernel, jnp.concatenate([Z, few.X])))
+    Z = np.asarray(model.posterior.Z)
+    M, K = len(Z), np.asarray(_covariance(model.kernel, np.concatenate([Z, few.X])))
     if not np.isfinite(K).all():
         return 0.0  # the climb will say what is wrong
     A = np.linalg.solve(np.linalg.cholesky(K[:M, :M] + 1e-6 * np.mean(np.diagonal(K)) * np.eye(M)), K[:M, M:])
     return float(np.mean(np.diagonal(K)[M:] - np.sum(A**2, axis=0)))
+
+
+@jax.jit
+def _mean_variance(kernel: AbstractKernel, points: Float[Array, "N D"]):
+    return jnp.mean(kernel.diag(points))
 
 
 @jax.jit

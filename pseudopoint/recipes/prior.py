@@ -7,6 +7,7 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 from ..kernels import AbstractKernel
@@ -30,7 +31,8 @@ class LengthscalePrior(eqx.Module):
     @classmethod
     def around(cls, kernel: AbstractKernel, settings: Settings) -> "LengthscalePrior":
         """The prior that was asked for, its centre where the kernel stands now."""
-        return cls(tuple(lengthscales(kernel)), jnp.asarray(settings.lengthscale_prior))
+        # A Python number would be of a weak type: another one than the cast prior's, for which all is compiled again.
+        return cls(tuple(lengthscales(kernel)), jnp.asarray(np.asarray(settings.lengthscale_prior, float)))
 
     def penalty(self, kernel: AbstractKernel) -> Float[Array, ""]:
         """½ Σ (log ℓ − log ℓ₀)²/s²: −log p(log ℓ) less its least value."""

@@ -14,7 +14,7 @@ from ..optimisers import with_q
 from ..params import cast
 from ..posteriors import InducingPoints, Model, Whitened
 from .families import FAMILIES, prior_q, several
-from .objectives import collapsed_objective, evidence, held_points, maximise, posterior_q, profile
+from .objectives import collapsed_objective, evidence, fewer, held_points, maximise, posterior_q, profile
 from .precision import ROUGH, Serves, serves
 from .settings import choose_num_inducing
 
@@ -46,7 +46,7 @@ def start_raced(model, data, settings, prior):
         return result._replace(model=with_q(result.model, result.carry))
 
     race = min(SHORT_RACE, (settings.max_iter or 200) // 4 + 1)
-    name, runner = _best(runners, climb, data, settings, race)
+    name, runner = _best(profile, runners, climb, data, settings, race)
     return runner, points_notes(name, len(runner.posterior.Z), asked(data, settings))
 
 
@@ -66,13 +66,13 @@ def asked(data, settings) -> int:
     return settings.num_inducing or choose_num_inducing(len(data))
 
 
-def _best(runners: dict[str, Model], climb: Callable[..., Maximum], data, settings, race: int) -> tuple[str, Model]:
+def _best(objective, runners: dict[str, Model], climb: Callable[..., Maximum], data, settings, race: int):
     """The name of the start whose climb ends highest, and where it stands: after `race` iterations; beyond
     `RACE_ROWS` rows, where there is one start, after more on a sample of the rows."""
     large = len(data) > RACE_ROWS
     if len(runners) == 1 and not large:
         return next(iter(runners.items()))
-    few = cast(sample(data, RACE_ROWS, settings.seed), data.X.dtype)
+    few = fewer(objective, data, asked(data, settings), settings.seed)
     length = min(SAMPLE_ITERATIONS, 10 * (settings.max_iter or 200)) if large else race
     results = {name: climb(runner, few, length) for name, runner in runners.items()}
     name = max(results, key=lambda name: results[name].bound)
@@ -125,9 +125,9 @@ def start_sparse(model, data, settings, prior) -> tuple[Model, tuple[str, ...], 
     if settings.mixed and len(data) > RACE_ROWS:
         (runner,) = runners.values()
         few = cast(sample(data, WARM_ROWS, settings.seed), data.X.dtype)
-        coarse = serves(runner, few, noise, float(jnp.sum(data.weight)))
+        coarse = serves(runner, few, noise, float(np.sum(data.weight)))
     climb = lambda runner, few, length: maximise(objective, prior, runner, few, length, None, *held, coarse=coarse)
-    name, runner = _best(runners, climb, data, settings, race)
+    name, runner = _best(objective, runners, climb, data, settings, race)
     return runner, points_notes(name, len(runner.posterior.Z), M) + (ROUGH,) * (coarse is not None), coarse
 
 
@@ -141,10 +141,10 @@ def _warm(model, data, settings, prior) -> tuple[Model, float]:
     """
     few = cast(sample(data, WARM_ROWS, settings.seed), data.X.dtype)
     learned = maximise(evidence, prior, model, few, WARM_ITERATIONS, None).model
-    noise = Gaussian(jnp.maximum(learned.likelihood.variance, model.likelihood.variance))
+    noise = Gaussian(np.maximum(learned.likelihood.variance, model.likelihood.variance))
     kernel = learned.kernel
     if isinstance(kernel, AbstractStationary | Periodic):
-        longest = 2 * jnp.sqrt(jnp.asarray(data.X.shape[1], data.X.dtype))
-        bounded = jnp.minimum(kernel.lengthscale, longest), jnp.minimum(kernel.variance, model.kernel.variance)
+        longest = 2 * np.sqrt(data.X.shape[1])
+        bounded = np.minimum(kernel.lengthscale, longest), np.minimum(kernel.variance, model.kernel.variance)
         kernel = eqx.tree_at(lambda k: (k.lengthscale, k.variance), kernel, bounded)
-    return Model(kernel, noise), float(learned.likelihood.variance)
+    return cast(Model(kernel, noise), data.X.dtype), float(learned.likelihood.variance)
