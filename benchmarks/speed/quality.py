@@ -28,7 +28,7 @@ REGRESSION = (
     Entry("gpjax", ""),
 )  # fmt: skip
 BATCH = 256  # of peers
-FEWEST = 5  # of our iterations
+FEWEST = 2  # of our iterations
 
 
 def split(path: Path, rows: int | None) -> dict[str, np.ndarray]:
