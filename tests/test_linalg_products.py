@@ -6,7 +6,15 @@ import numpy as np
 import pytest
 from operations import operations
 
-from pseudopoint.linalg import factorise, gram, lower_product, lower_transposed_product, square, tril_product
+from pseudopoint.linalg import (
+    factorise,
+    gram,
+    lower_product,
+    lower_root,
+    lower_transposed_product,
+    square,
+    tril_product,
+)
 from pseudopoint.linalg.products import ROWS, symmetric_product
 
 SIZES = [0, 1, 7, 2 * ROWS - 1, 2 * ROWS, 3 * ROWS + 1]
@@ -39,6 +47,17 @@ def test_a_product_in_three_blocks_takes_two_thirds_of_the_work():
         whole = M * M * N
         assert operations(product, *pair)["products"] == pytest.approx(share * whole)
     assert operations(square, L)["products"] == pytest.approx(share * M**3)
+
+
+def test_a_lower_root_has_the_norms_of_its_matrix_also_where_they_are_small():
+    rng = np.random.default_rng(0)
+    A, V = rng.normal(size=(6, 6)), np.linalg.qr(rng.normal(size=(6, 6)))[0]
+    A = A * np.logspace(0, -12, 6) @ V.T  # AᵀA has eigenvalues down to 1e-24, V's columns nearly their vectors
+    T = lower_root(A)
+    assert not np.triu(T, 1).any()
+    for v in V.T:
+        np.testing.assert_allclose(np.linalg.norm(T @ v), np.linalg.norm(A @ v), rtol=1e-2, atol=0)
+    np.testing.assert_array_equal(lower_root(T), T)
 
 
 @jax.jit

@@ -32,12 +32,14 @@ from pseudopoint.posteriors import (
     LogShift,
     Model,
     Orthogonal,
+    Predictors,
     PseudoObservations,
     Shifted,
     SoftplusShift,
     SolveGP,
     Unwhitened,
     Whitened,
+    base,
 )
 
 N, M, G = 12, 5, 4
@@ -122,6 +124,21 @@ def test_marginals_moments_and_predictions_are_one(name):
         for ours, theirs in zip(marginals, other, strict=True):
             close(ours, theirs, 1e-11)
     assert (marginals[1] > 0).all()
+
+
+@EACH
+def test_predictions_as_served_are_the_same(name, monkeypatch):
+    monkeypatch.setattr(base, "TILE", 2)
+    model = made(name)
+    predictor = jax.jit(lambda m: m.posterior.project(m.kernel).predictor())(model)
+    served = predictor.triangular()
+    assert (served is predictor) == bool((_parts(predictor).s > 1).any())
+    for ours, theirs in zip(served(XS), predictor(XS), strict=True):
+        close(ours, theirs, 1e-11)
+
+
+def _parts(predictor):
+    return eqx.combine(predictor.share, predictor.own) if isinstance(predictor, Predictors) else predictor
 
 
 @EACH

@@ -1,11 +1,24 @@
 """speed.md: what was measured, beside the best peer and the floor. A failure is a cell, and its reason a line."""
 
+import re
 from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
 
 Row = dict[str, Any]
+
+# What is asked for, of all cases (in float64) of a suite whose name has the pattern: how many times as fast as the
+# best peer, and at most how many floors; None where nothing is asked.
+GOALS: tuple[tuple[str, str, float, float | None], ...] = (
+    ("steps", r"ngd\+adam M=100 ", 4, 2.5),
+    ("steps", r"ngd\+adam M=", 3.5, 2),
+    ("steps", r" adam M=", 2, 2.5),
+    ("collapsed", "", 3, 2),
+    ("quality", "", 5, None),
+    ("predict", r"rows=1(,|$)", 4, None),
+    ("predict", r"rows=1000000$", 3, None),
+)
 
 
 def name_of(row: Row) -> str:
@@ -153,6 +166,23 @@ def growth_table(rows: list[Row]) -> str:
     return table(["grows", "seconds", "exponent", "of the last three", "the floor's, of the last three"], lines)
 
 
+def goals_table(rows: list[Row]) -> str:
+    """Every case of which something is asked: what, and what there is; in bold where it is not reached."""
+    lines = []
+    for (case, dtype), group in by_case([row for row in rows if "suite" in row]).items():
+        goal = next((g for g in GOALS if g[0] == group[0]["suite"] and re.search(g[1], case)), None)
+        ours = next((row for row in group if name_of(row) == "ours" and row.get("seconds")), None)
+        peer = best_peer(group)
+        if goal is None or ours is None or peer is None or dtype != "float64":
+            continue
+        _, _, times, floors = goal
+        ratio, over = peer["seconds"] / ours["seconds"], ours.get("ratio_to_floor")
+        bold = lambda value, reached: f"{value:.2f}" if reached else f"**{value:.2f}**"
+        asked = ["–", "–"] if floors is None or over is None else [f"{floors:g}", bold(over, over <= floors)]
+        lines.append([case, f"{times:g}", bold(ratio, ratio >= times), *asked])
+    return table(["case", "best peer / ours, asked", "measured", "ours / floor, asked", "measured"], lines)
+
+
 def failures(rows: list[Row]) -> str:
     """Every failure, with its reason."""
     lines = [f"- {row['case']}, {name_of(row)}: {row['error']}" for row in rows if "error" in row]
@@ -182,6 +212,11 @@ SECTIONS: dict[str, tuple[str, Callable[[list[Row]], str]]] = {
 def report(rows: list[Row], about: str) -> str:
     """The whole file."""
     parts = ["# Speed\n", about]
+    parts += [
+        "## Asked for and measured\n",
+        "Bold is not reached; README.md has why, and what was tried.\n",
+        goals_table(rows),
+    ]
     for suite, (title, show) in SECTIONS.items():
         own = [row for row in rows if row["suite"] == suite]
         if own:

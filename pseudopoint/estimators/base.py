@@ -28,7 +28,8 @@ from ..recipes import FAMILIES, METHODS, Fitted, Settings, fit_model
 
 __all__ = ["AbstractEstimator", "computing", "joint", "refuse_non_finite"]
 
-BLOCK = 2**20  # numbers of a block of rows: 8 MB stay in a processor's cache
+BLOCK = 2**19  # numbers of a block of rows: its few arrays stay in a processor's cache, and below the 32 MB at which
+# glibc gives memory back to the system after every block, to be cleared again page by page
 NODES = 512  # at most so many quadrature nodes a row
 MERGED_ROWS = 500_000
 _CHOICES = {
@@ -207,7 +208,8 @@ class AbstractEstimator(BaseEstimator):
         single row would feel it. Not an attribute: it is neither learned nor to be copied or saved."""
         kept = _ON_DEVICE.get(self)
         if kept is None or kept[0] is not self.predictor_ or kept[1] is not self.likelihood_ or kept[2] != precision:
-            leaves, structure = jax.tree.flatten((self.predictor_, self.likelihood_))
+            served = self.predictor_.triangular() if precision == "float64" else self.predictor_
+            leaves, structure = jax.tree.flatten((served, self.likelihood_))
             width, leaves = len(self.predictor_.Zv) * self.likelihood_.latents, [jnp.asarray(leaf) for leaf in leaves]
             kept = _ON_DEVICE[self] = self.predictor_, self.likelihood_, precision, width, structure, leaves
         return kept[3:]

@@ -1,7 +1,7 @@
 """The only folder that factorises covariances: positive definite matrices, their factors, the derivatives of both."""
 
 from .factor import Factor, default_jitter, explain_failure, factorise, resolution, through_whitening
-from .functions import eigh, exp_symmetric, log_symmetric
+from .functions import eigh, exp_symmetric, log_symmetric, lower_root
 from .inverses import Scalar, cholesky, inverse_of_chol, invert, solve_positive, solve_square
 from .products import (
     gram,
@@ -28,6 +28,7 @@ __all__ = [
     "invert",
     "log_symmetric",
     "lower_product",
+    "lower_root",
     "lower_transposed_product",
     "quad_diag",
     "resolution",

@@ -2,11 +2,12 @@
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 from .products import symmetric
 
-__all__ = ["eigh", "exp_symmetric", "log_symmetric"]
+__all__ = ["eigh", "exp_symmetric", "log_symmetric", "lower_root"]
 
 
 @jax.custom_batching.sequential_vmap
@@ -81,3 +82,11 @@ def _daleckii_krein(V, slope, E):
     Higham, Functions of Matrices, 3.11).
     """
     return V @ (slope * (V.T @ symmetric(E) @ V)) @ V.T
+
+
+def lower_root(A: Float[np.ndarray, "M M"]) -> Float[np.ndarray, "M M"]:
+    """Lower triangular T with TᵀT = AᵀA, on the host; AᵀA is not formed, whose small eigenvalues would be lost."""
+    if not np.triu(A, 1).any():
+        return A
+    # With J, which reverses:  AJ = QR,  so  AᵀA = (JRJ)ᵀ JRJ
+    return np.flip(np.asarray(np.linalg.qr(A[:, ::-1], mode="r")))

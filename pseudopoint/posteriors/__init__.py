@@ -1,6 +1,16 @@
 """Posterior families, and the one thing that predicts."""
 
-from .base import AbstractPosterior, AbstractProjection, Marginals, Model, Predictor, directions, features, prior_factor
+from .base import (
+    AbstractPosterior,
+    AbstractProjection,
+    Marginals,
+    Model,
+    Predictor,
+    TriangularPredictor,
+    directions,
+    features,
+    prior_factor,
+)
 from .decoupled import Decoupled, DecoupledProjection, Hybrid, InverseHybrid, MeanPoints, Orthogonal, OrthogonalBasis
 from .dense import InducingPoints, Projection, Unwhitened, Whitened
 from .diagonal import (
@@ -46,6 +56,7 @@ __all__ = [
     "SoftplusShift",
     "SolveGP",
     "SolveProjection",
+    "TriangularPredictor",
     "Unwhitened",
     "Whitened",
     "block_optimum",

@@ -12,7 +12,7 @@ from jaxtyping import Array, Float
 from ..kernels import AbstractKernel
 from ..linalg import Scalar
 from ..params import Number
-from .base import AbstractPosterior, Marginals, Points, Predictor
+from .base import AbstractPosterior, Marginals, Points, Predictor, TriangularPredictor
 
 __all__ = ["Latents", "Predictors", "Projections"]
 
@@ -138,3 +138,15 @@ class Predictors(AbstractSeveral):
     def covariance(self, X: Float[Array, "N D"]) -> Float[Array, "C N N"]:
         """Joint covariances, as `Predictor.covariance`."""
         return self.map(lambda predictor: predictor.covariance(X))
+
+    def triangular(self) -> "Predictors":
+        """As `Predictor.triangular`, where all of them have one."""
+        C = len(jax.tree.leaves(self.own)[0])
+        one = lambda tree, c: jax.tree.map(lambda x: x[c], tree)
+        share = lambda c: one(self.share, c) if self.separate else self.share
+        each = [eqx.combine(share(c), one(self.own, c)).triangular() for c in range(C)]
+        if not all(isinstance(p, TriangularPredictor) for p in each):
+            return self
+        shares, owns = zip(*(_split(p, TriangularPredictor.common) for p in each), strict=True)
+        stacked = lambda trees: jax.tree.map(lambda *x: np.stack(x), *trees)
+        return Predictors(stacked(shares) if self.separate else shares[0], stacked(owns), self.separate)
