@@ -2,7 +2,7 @@
 
 from .factor import Factor, default_jitter, explain_failure, factorise, resolution, through_whitening
 from .functions import eigh, exp_symmetric, log_symmetric, lower_root
-from .inverses import Scalar, cholesky, inverse_of_chol, invert, solve_positive, solve_square
+from .inverses import Scalar, cholesky, inverse_of_chol, invert, sharpened, solve_positive, solve_square
 from .products import (
     gram,
     lower_product,
@@ -32,6 +32,7 @@ __all__ = [
     "lower_transposed_product",
     "quad_diag",
     "resolution",
+    "sharpened",
     "solve_positive",
     "solve_square",
     "square",

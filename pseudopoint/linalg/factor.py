@@ -13,7 +13,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Float
 
-from .inverses import Scalar, cholesky, inverse_of_chol
+from .inverses import Scalar, cholesky, inverse_of_chol, sharpened
 from .products import (
     lower_product,
     lower_transposed_product,
@@ -83,9 +83,9 @@ class Factor(eqx.Module):
         return _solve(self.K, self.inverse, b)
 
 
-def factorise(K: Float[Array, "M M"], jitter: float = 0.0) -> Factor:
+def factorise(K: Float[Array, "M M"], jitter: float = 0.0, sharp: bool = False) -> Factor:
     """Cholesky factor of a symmetric K + εI, with ε = jitter · mean(diag K), raised tenfold until it succeeds. K may be
-    empty.
+    empty. `sharp` is for a K without jitter: L⁻¹ is `sharpened`.
 
     After `ESCALATIONS` failures the factor is NaN; callers look at it and report with `explain_failure`. The jitter
     that was used is `Factor.jitter`. It is relative because an absolute one drowns small matrices and is lost in large
@@ -96,7 +96,8 @@ def factorise(K: Float[Array, "M M"], jitter: float = 0.0) -> Factor:
     scale = jnp.mean(jnp.diagonal(K))
     level, L = _escalate(lax.stop_gradient(K), lax.stop_gradient(scale), jitter)
     K = K + (level * scale) * jnp.eye(K.shape[0], dtype=K.dtype)
-    return Factor(K, L, inverse_of_chol(L), level * scale)
+    inverse = inverse_of_chol(L)
+    return Factor(K, L, sharpened(L, inverse) if sharp else inverse, level * scale)
 
 
 def _escalate(K, scale, jitter):

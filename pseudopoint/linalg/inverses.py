@@ -7,9 +7,9 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float
 
-from .products import lower_transposed_product
+from .products import lower_product, lower_transposed_product
 
-__all__ = ["Scalar", "cholesky", "inverse_of_chol", "invert", "solve_positive", "solve_square"]
+__all__ = ["Scalar", "cholesky", "inverse_of_chol", "invert", "sharpened", "solve_positive", "solve_square"]
 
 
 Scalar = Float[Array, ""]
@@ -64,6 +64,16 @@ def _inverse_of_chol_jvp(primals, tangents):
     # −L⁻¹ L̇ L⁻¹
     inverse = inverse_of_chol(*primals)
     return inverse, -inverse @ jnp.tril(tangents[0]) @ inverse
+
+
+def sharpened(L: Float[Array, "M M"], inverse: Float[Array, "M M"]) -> Float[Array, "M M"]:
+    """W + (I − WL)W for W ≈ L⁻¹: one step of Newton's method, two products of triangles. No derivatives.
+
+    Products on halves leave WL − I at up to 1e-4 where cond(LLᵀ) is 1e13, and Wk is off by as much of k. After a step
+    Wk is as exact as a triangular solve.
+    """
+    off = jnp.eye(len(L), dtype=L.dtype) - lower_product(inverse, L)
+    return inverse + lower_product(jnp.tril(off), inverse)
 
 
 @partial(jnp.vectorize, signature="(m,m)->(m,m),()")
