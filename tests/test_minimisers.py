@@ -81,6 +81,24 @@ def test_what_is_frozen_stays():
     np.testing.assert_allclose(result.model.x, TOP, atol=1e-4)
 
 
+@pytest.mark.parametrize("probe", [None, 7.0], ids=["plain", "in units"])
+def test_lbfgsb_stays_in_a_box_and_finds_the_best_point_of_it(probe):
+    seen = []
+
+    def watched(point, data):
+        jax.debug.callback(lambda x: seen.append(np.array(x)), point.x)
+        return hill(point, data)
+
+    lower, upper = np.array([-np.inf, -0.5, -np.inf, -np.inf]), np.full(4, np.inf)
+    result = lbfgsb(watched, at(5.0, 5.0, 5.0), 7.0, probe=probe, box=(lower, upper))
+    # With x₁ at its side, the best of the others solves the quadratic's own equations.
+    rest = TOP[[0, 2]] - np.linalg.solve(CURVATURE[np.ix_([0, 2], [0, 2])], CURVATURE[[0, 2], 1] * (-0.5 - TOP[1]))
+    np.testing.assert_allclose(result.model.x, [rest[0], -0.5, rest[1]], atol=1e-3)
+    np.testing.assert_allclose(result.model.scale, np.e, atol=1e-3)
+    inside = np.array(seen)[:, 1] >= -0.5 - 1e-9
+    assert inside.all() if probe is None else inside.mean() > 0.5  # units look around, wherever that is
+
+
 def test_the_scale_changes_tolerances_and_not_the_bound():
     result, one = lbfgsb(scaled, at(5.0, 5.0, 5.0), 7.0, scale=1000.0), lbfgsb(hill, at(5.0, 5.0, 5.0), 7.0)
     np.testing.assert_allclose(result.bound, 7000.0, rtol=1e-9)

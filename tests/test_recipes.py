@@ -60,6 +60,18 @@ def test_a_warm_start_keeps_back_what_few_rows_cannot_know():
     assert np.ptp(np.log(warm.kernel.lengthscale)) > 0.5  # which columns matter it does know
 
 
+@pytest.mark.parametrize("seed", [0, 2, 8])
+def test_a_warm_start_takes_no_column_for_labels(seed):
+    """From these rows L-BFGS-B alone takes one column, of 18 values, to a lengthscale of 0.008 and less."""
+    with jax.enable_x64(True):
+        model, data = naval()
+        prior = LengthscalePrior.around(model.kernel, Settings())
+        warm, _ = starts._warm(model, data, Settings(seed=seed), prior)
+    values = np.unique(data.X[:, 11])
+    assert len(values) == 18 and np.diff(values).min() > 0.09
+    assert np.min(warm.kernel.lengthscale) >= 0.0999 * np.min(model.kernel.lengthscale) > 0.09
+
+
 def test_many_rows_start_from_one_climb_on_a_sample(monkeypatch):
     climbs, maximise = [], starts.maximise
 

@@ -28,6 +28,7 @@ def lbfgsb(
     scale: float = 1.0,
     probe: Any = None,
     coarse: Callable[[Any], bool] | None = None,
+    box: tuple[Any, Any] | None = None,
 ) -> Maximum:
     """Maximises `bound(model, data)` over the free numbers of a model by L-BFGS-B with 20 pairs.
 
@@ -46,25 +47,28 @@ def lbfgsb(
 
     With `coarse`, a function of the model, rounds are in float32 as long as it is true where they begin; what is left,
     and what float32 does not see any more, is in the model's own precision.
+
+    `box` = (lower, upper), vectors [P], bounds the unconstrained numbers; the start lies inside.
     """
     climb = Climb(bound, free, data, carry=carry, scale=scale, progress=progress, total=max_iter)
     length = max_iter if probe is None else ROUND
     if coarse is not None and coarse(free.model) and climb.coarsen():
-        _, length = _rounds(climb, probe, length, coarse)
+        _, length = _rounds(climb, probe, length, coarse, box)
         if not _goes_on(climb):
             return climb.maximum(False)
     climb.refine()
-    result, _ = _rounds(climb, probe, length, lambda model: True)
+    result, _ = _rounds(climb, probe, length, lambda model: True, box)
     return climb.maximum(result.status == 0)
 
 
-def _rounds(climb: Climb, probe: Any, length: int, serves: Callable[[Any], bool]):
+def _rounds(climb: Climb, probe: Any, length: int, serves: Callable[[Any], bool], box: Any):
     """Rounds until one converges or fails, iterations end, or the model is none that this serves; the last, and the
     length of the next."""
     while True:
         unit = np.ones_like(climb.best) if probe is None else units(climb, cast(probe, climb.free.dtype))
         left = _left(climb)
-        result, length = _round(climb, unit, left | {"maxiter": min(length, left["maxiter"])}), 2 * length
+        limits = left | {"maxiter": min(length, left["maxiter"])}
+        result, length = _round(climb, unit, limits, box), 2 * length
         if not (result.status == 1 and _goes_on(climb) and serves(climb.model())):
             return result, length
 
@@ -77,7 +81,7 @@ def _goes_on(climb: Climb) -> bool:
     return min(_left(climb).values()) > 0
 
 
-def _round(climb: Climb, unit: np.ndarray, limits: dict) -> scipy.optimize.OptimizeResult:
+def _round(climb: Climb, unit: np.ndarray, limits: dict, box: Any) -> scipy.optimize.OptimizeResult:
     """L-BFGS-B from the best point so far, on z of ξ = start + unit · z."""
     start = climb.best.copy()
 
@@ -88,11 +92,13 @@ def _round(climb: Climb, unit: np.ndarray, limits: dict) -> scipy.optimize.Optim
         value, gradient = (value, gradient) if np.isfinite(value) else (climb.lowest + 1.0 + away @ away, 2 * away)
         return value, unit * gradient
 
+    sides = box and list(zip(*((np.asarray(side, float) - start) / unit for side in box), strict=True))
     return scipy.optimize.minimize(
         walled,
         np.zeros_like(start),
         jac=True,
         method="L-BFGS-B",
+        bounds=sides,
         callback=lambda z: climb.record(start + unit * z),
         options={"maxcor": PAIRS, "ftol": 1e-9, "gtol": 1e-6, **limits},
     )

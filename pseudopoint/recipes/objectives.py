@@ -96,9 +96,9 @@ def profile(model: Model, data: Dataset, q: MeanPrecision):
     return elbo(with_q(model, q), data, len(data))[0], q
 
 
-def maximise(objective, prior, model, data, max_iter, progress, *frozen, carry=None, coarse=None) -> Maximum:
+def maximise(objective, prior, model, data, max_iter, progress, *frozen, carry=None, coarse=None, box=None) -> Maximum:
     """L-BFGS-B on all numbers of the model but the frozen ones, under the prior of its lengthscales; where many,
-    in units of their own, and in float32 as long as `coarse` has it.
+    in units of their own, in float32 as long as `coarse` has it, and within `box` (`lbfgsb`).
 
     Raises FitError with cause and remedy.
     """
@@ -108,7 +108,7 @@ def maximise(objective, prior, model, data, max_iter, progress, *frozen, carry=N
     scale = float(np.count_nonzero(data.weight))
     options = {"max_iter": max_iter, "progress": progress, "scale": scale, "probe": probe}
     try:
-        return lbfgsb(bound, numbers, rows, carry=carry, coarse=coarse, **options)
+        return lbfgsb(bound, numbers, rows, carry=carry, coarse=coarse, box=box, **options)
     except FitError as error:
         raise FitError(f"{error}: {explain(model, data)}") from None
 

@@ -11,7 +11,7 @@ from ..kernels import AbstractStationary, Periodic
 from ..likelihoods import Gaussian
 from ..minimisers import Maximum
 from ..optimisers import with_q
-from ..params import cast
+from ..params import cast, free
 from ..posteriors import InducingPoints, Model, Whitened
 from .families import FAMILIES, prior_q, several
 from .objectives import collapsed_objective, evidence, fewer, held_points, maximise, posterior_q, profile
@@ -25,6 +25,7 @@ SHORT_RACE = 8  # iterations, where each takes an inner loop
 SMALL = 500  # rows for which the race goes on to the end
 SAMPLE_ITERATIONS = 100  # beyond `RACE_ROWS` rows
 WARM_ROWS, WARM_ITERATIONS = 500, 50
+WARM_FACTOR = 10  # by which a number of the kernel may become larger or smaller
 
 
 def start_general(model, data, settings):
@@ -137,10 +138,16 @@ def _warm(model, data, settings, prior) -> tuple[Model, float]:
     Sparse bounds have optima in which a weak input is ignored for good; an exact fit of few rows tells which inputs
     matter before any pseudo-point is placed. What it cannot know from few rows is held back: the noise starts no
     smaller than usual, the variance no larger (on NAVAL it came to 218, from where 200 iterations did not find back),
-    and no input starts as irrelevant, where its gradient would vanish.
+    and no input starts as irrelevant, where its gradient would vanish. It vanishes too where a lengthscale is below the
+    distance of any two values of a column, and L-BFGS-B's first long steps may reach that place: so the kernel stays in
+    a box (one column of NAVAL has 19 values, and without the box three samples of ten ended there, for good).
     """
     few = cast(sample(data, WARM_ROWS, settings.seed), data.X.dtype)
-    learned = maximise(evidence, prior, model, few, WARM_ITERATIONS, None).model
+    numbers, kernel = free(model), free(model, lambda m: m.likelihood)  # logarithms, the kernel's first
+    reach = np.repeat([np.log(WARM_FACTOR), np.inf], [kernel.size, numbers.size - kernel.size])
+    start = np.concatenate([np.ravel(part) for part in numbers.parts])
+    box = start - reach, start + reach
+    learned = maximise(evidence, prior, model, few, WARM_ITERATIONS, None, box=box).model
     noise = Gaussian(np.maximum(learned.likelihood.variance, model.likelihood.variance))
     kernel = learned.kernel
     if isinstance(kernel, AbstractStationary | Periodic):
