@@ -21,7 +21,7 @@ __all__ = [
 
 # Of a block of a triangle: with n = M // ROWS blocks a product takes (n + 1)/2n of the work. On CPUs, with fewer rows,
 # copies take what that saves (`benchmarks/ours.py`).
-ROWS = 300
+ROWS = 250
 
 
 def symmetric(A: Float[Array | np.ndarray, "M M"]) -> Float[Array | np.ndarray, "M M"]:
