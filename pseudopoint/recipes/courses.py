@@ -4,6 +4,7 @@ from collections.abc import Callable
 from functools import partial
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from ..bounds import Collapsed, collapsed_and_upper, collapsed_orthogonal, elbo, marginal, upper
@@ -137,8 +138,9 @@ def _fit_collapsed(model, data, settings, progress) -> Fitted:
 
 def _fit_laplace(model, data, settings, progress) -> Fitted:
     prior = LengthscalePrior.around(model.kernel, settings)
-    result = maximise(mode_evidence, prior, model, data, settings.max_iter or 200, progress)
-    value, predictor = laplace(result.model, data)
+    nothing = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(laplace, model, data))
+    result = maximise(mode_evidence, prior, model, data, settings.max_iter or 200, progress, carry=nothing)
+    value, predictor = result.carry
     return _fitted(result, predictor, float(value), float(value), np.inf, ())
 
 
