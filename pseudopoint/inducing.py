@@ -69,22 +69,23 @@ def rpcholesky(kernel: AbstractKernel, X: Rows, M: int, seed: int, lloyd_steps: 
 
 
 def _pivots(kernel, X, M, seed):
-    key = jax.random.key(0 if seed is None else seed)
-    rows, variances, scale = _pivoted_cholesky(kernel, jnp.asarray(X), min(M, len(X)), seed is not None, key)
+    draw, key = np.asarray(seed is not None), jax.random.key(0 if seed is None else seed)
+    rows, variances, scale = _pivoted_cholesky(kernel, jax.device_put(X), min(M, len(X)), draw, key)
     # A pivot that the others explain adds a duplicate: stop where 1e-9 of the variance is left (methods f.6).
     good = np.asarray(variances) > 1e-9 * float(scale)
     return np.asarray(rows)[: max(1, int(np.argmin(good)) if not good.all() else len(good))]
 
 
-@partial(jax.jit, static_argnums=(2, 3))
-def _pivoted_cholesky(kernel, X: Float[Array, "N D"], M: int, draw: bool, key):
-    """K ≈ FᵀF by rows i₁, i₂, …: F_j = (K_i − F_:iᵀF)/√d_i, d ← d − F_j². Time N M², memory N M."""
+@partial(jax.jit, static_argnums=2)
+def _pivoted_cholesky(kernel, X: Float[Array, "N D"], M: int, draw, key):
+    """K ≈ FᵀF by rows i₁, i₂, …: F_j = (K_i − F_:iᵀF)/√d_i, d ← d − F_j². Time N M², memory N M. One program, whether
+    rows are drawn or chosen."""
     d0 = kernel.diag(X)
 
     def step(j, carry):
         F, d, rows, variances = carry
-        weighted = jax.random.categorical(jax.random.fold_in(key, j), jnp.log(d))
-        i = weighted if draw else jnp.argmax(d)
+        weighted = lambda: jax.random.categorical(jax.random.fold_in(key, j), jnp.log(d))
+        i = lax.cond(draw, weighted, lambda: jnp.argmax(d))
         f = (kernel(lax.dynamic_slice_in_dim(X, i, 1), X)[0] - F[:, i] @ F) / jnp.sqrt(jnp.maximum(d[i], 1e-30))
         f = jnp.where(d[i] > 0, f, 0)
         left = jnp.maximum(d - f**2, 0).at[i].set(0)

@@ -7,6 +7,7 @@ see one array a field, or one flat vector.
 
 import dataclasses
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
 import equinox as eqx
@@ -246,4 +247,10 @@ def free(model: T, *frozen: Callable[[T], Any]) -> Free[T]:
     learned = lambda i: eqx.is_inexact_array(leaves[i]) and i not in held and bijectors[i] is not None
     where = tuple(i for i in range(len(leaves)) if learned(i))
     chosen = tuple(bijectors[i] for i in where)
-    return Free(tuple(b.unconstrain(leaves[i]) for i, b in zip(where, chosen, strict=True)), model, where, chosen)
+    return Free(_unconstrained(chosen, [leaves[i] for i in where]), model, where, chosen)
+
+
+@partial(jax.jit, static_argnums=0)
+def _unconstrained(bijectors, numbers) -> Parts:
+    """One program, where every operation by itself would be one."""
+    return tuple(b.unconstrain(x) for b, x in zip(bijectors, numbers, strict=True))

@@ -18,12 +18,12 @@ from pseudopoint.gaussians import MeanChol, MeanPrecision
 from pseudopoint.kernels import RBF
 from pseudopoint.likelihoods import Bernoulli, Gaussian, Softmax, StudentT
 from pseudopoint.likelihoods.multiclass import STEPS
-from pseudopoint.linalg.inverses import SMALL
+from pseudopoint.linalg.inverses import QUICK
 from pseudopoint.optimisers import NaturalGradient, Optax, constant
 from pseudopoint.params import cast, free
 from pseudopoint.posteriors import InducingPoints, Latents, Model, Whitened
 
-N, M, B, D, C = 400, 2 * SMALL, 320, 3, 4
+N, M, B, D, C = 400, 2 * QUICK, 320, 3, 4
 X = np.random.default_rng(0).normal(size=(N, D))
 # L⁻¹ of two halves: two small solves, two products of half the size.
 INVERSE = 2 * (M // 2) ** 3
@@ -56,7 +56,7 @@ def test_a_natural_step_with_adam_is_a_few_products_with_the_batch_and_two_facto
     # Standard: A, T = L⁻ᵀ(S − I)A; A diag(g) Aᵀ. Of M³: L⁻ᵀ(S − I) and WAᵀ.
     big, small = (5, 3) if likelihood.shrinks else (3, 5)
     at_most(counted, big * M * M * B + small * M**3 + 2 * INVERSE + KERNEL)
-    assert counted[f"cholesky {M}"] == 2 and counted[f"solve {SMALL}"] == 4
+    assert counted[f"cholesky {M}"] == 2 and counted[f"solve {QUICK}"] == 4
     assert not any(f"solve {size}" in counted for size in (M, B))
 
 
@@ -66,7 +66,7 @@ def test_a_step_of_adam_alone_factorises_the_prior_once():
     counted = operations(lambda *at: stepper.step(*at, batch(), N), start, stepper.init(start, N))
     # The same with S = RRᵀ and its slope for P.
     at_most(counted, 5 * M * M * B + 4 * M**3 + INVERSE + KERNEL)
-    assert counted[f"cholesky {M}"] == 1 and counted[f"solve {SMALL}"] == 2
+    assert counted[f"cholesky {M}"] == 1 and counted[f"solve {QUICK}"] == 2
 
 
 def test_a_likelihood_with_a_majoriser_takes_one_pass_too():
@@ -76,7 +76,7 @@ def test_a_likelihood_with_a_majoriser_takes_one_pass_too():
     # As of a log-concave likelihood, with A diag(ω) Aᵀ; and G P⁻¹ G.
     at_most(counted, 4 * M * M * B + 7 * M**3 + 2 * INVERSE + KERNEL)
     # K_uu, P and P_ω; the last is solved for one right-hand side.
-    assert counted[f"cholesky {M}"] == 3 and counted[f"solve {SMALL}"] == 4 and counted[f"solve {M}"] == 2
+    assert counted[f"cholesky {M}"] == 3 and counted[f"solve {QUICK}"] == 4 and counted[f"solve {M}"] == 2
 
 
 def test_several_latent_functions_share_the_priors_factor():

@@ -3,11 +3,14 @@
 # Parts of kernels are reached by name, which a type checker cannot follow.
 # pyright: reportAttributeAccessIssue=false
 
+import re
+from functools import partial
+
 import jax
 import numpy as np
 import pytest
 
-from pseudopoint import inducing
+from pseudopoint import GPClassifier, GPRegressor, inducing
 from pseudopoint.data import dataset
 from pseudopoint.datasets import load
 from pseudopoint.initial import named_kernel, robust
@@ -215,3 +218,15 @@ def test_a_collapsed_bound_of_float32_has_no_column_in_float64_within_a_scope_of
         slope = jax.value_and_grad(lambda parts: tight(numbers.rebuild(parts), data))
         text = str(jax.make_jaxpr(slope)(numbers.parts))
     assert "f32[20,20]" in text and "f64[2" not in text and "f64[900" not in text
+
+
+@pytest.mark.parametrize("estimator", [GPRegressor, partial(GPClassifier, method="laplace")], ids=["exact", "laplace"])
+def test_a_small_fit_compiles_one_large_program(estimator, caplog):
+    """What a first fit feels most is compilation: the posterior comes with the objective, and what is done before it
+    and after is no operation by itself."""
+    X = np.random.default_rng(0).normal(size=(41, 2))  # a shape that no other test has compiled
+    with jax.log_compiles():
+        estimator(max_iter=3).fit(X, X[:, 0] > 0)
+    compiled = re.findall(r"Compiling jit\((\w+)\)", caplog.text)
+    assert compiled.count("_value_and_gradient") == 1
+    assert set(compiled) <= {"_unconstrained", "_value_and_gradient", "_rebuilt"}

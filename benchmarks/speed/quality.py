@@ -5,11 +5,11 @@ as our default has. Peers train as their documentation advises, each for the sam
 density (of the standardised target) is measured now and then while the clock stands. The target is the best density
 that any peer has reached within the budget, less 1 % of its size. A peer's time is that of its first look at or above
 the target. Ours is a default estimator, whole: `fit` to the end. It has no looks inside, so it is fitted again with
-fewer and fewer iterations (half each time) while it still reaches the target, and once between the last two; the
-shortest fit that reaches it is its time, and the default fit's own time and density stand beside it. The default climbs
-in float32 where the noise allows it and ends in float64; so the same with dtype="float64" is another row, searched
-from twice the shortest's iterations on. Peers compute in the precision that was asked for (`--dtype`). Imports are
-outside of the clock and stated.
+fewer and fewer iterations (half each time) while it still reaches the target, and then between the last two, until they
+are an eighth apart; the shortest fit that reaches it is its time, and the default fit's own time and density stand
+beside it. The default climbs in float32 where the noise allows it and ends in float64; so the same with dtype="float64"
+is another row, searched from twice the shortest's iterations on. Peers compute in the precision that was asked for
+(`--dtype`). Imports are outside of the clock and stated.
 """
 
 from collections.abc import Iterator
@@ -118,7 +118,7 @@ def _ours(
 ) -> dict:
     """The fit with `first` iterations (None: the default's), and the shortest that reaches the target."""
     settings = ({"num_inducing": options["M"]} if bench.quick else {}) | ({"dtype": dtype} if dtype else {})
-    fits, iterations, between = [], first, False
+    fits, iterations, enough, short = [], first, None, 0
     while iterations is None or iterations >= FEWEST:
         asked = options | {"settings": settings, "max_iter": iterations}
         row, answer = _once(Entry("ours", dtype), file, asked, bench)
@@ -126,12 +126,13 @@ def _ours(
             break
         fits.append({"max_iter": iterations, "seconds": row["whole_seconds"], **answer})
         bench.say(f"  {name} ours {dtype}: {fits[-1]}\n")
-        if between or bench.quick:
+        if answer["density"] >= target:
+            enough = answer["iterations"]
+        else:
+            short = answer["iterations"]
+        if bench.quick or enough is None or (short and enough - short <= max(1, enough // 8)):
             break
-        between = not answer["density"] >= target
-        if between and len(fits) == 1:
-            break
-        iterations = (answer["iterations"] + fits[-2]["iterations"]) // 2 if between else answer["iterations"] // 2
+        iterations = (enough + short) // 2
     good = [fit for fit in fits if fit["density"] >= target]
     best = min(good, key=lambda fit: fit["seconds"], default={"seconds": None, "iterations": None})
     default = {"whole_seconds": fits[0]["seconds"], "density": fits[0]["density"]} if fits and first is None else {}

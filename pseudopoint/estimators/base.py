@@ -210,7 +210,7 @@ class AbstractEstimator(BaseEstimator):
         if kept is None or kept[0] is not self.predictor_ or kept[1] is not self.likelihood_ or kept[2] != precision:
             served = self.predictor_.triangular() if precision == "float64" else self.predictor_
             leaves, structure = jax.tree.flatten((served, self.likelihood_))
-            width, leaves = len(self.predictor_.Zv) * self.likelihood_.latents, [jnp.asarray(leaf) for leaf in leaves]
+            width, leaves = len(self.predictor_.Zv) * self.likelihood_.latents, jax.device_put(leaves)
             kept = _ON_DEVICE[self] = self.predictor_, self.likelihood_, precision, width, structure, leaves
         return kept[3:]
 

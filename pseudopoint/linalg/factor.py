@@ -93,7 +93,7 @@ def factorise(K: Float[Array, "M M"], jitter: float = 0.0, sharp: bool = False) 
     """
     if K.shape[0] == 0:
         return Factor(K, K, K, jnp.zeros((), K.dtype))
-    scale = jnp.mean(jnp.diagonal(K))
+    scale = jnp.trace(K) / K.shape[0]
     level, L = _escalate(lax.stop_gradient(K), lax.stop_gradient(scale), jitter)
     K = K + (level * scale) * jnp.eye(K.shape[0], dtype=K.dtype)
     inverse = inverse_of_chol(L)
@@ -138,9 +138,8 @@ def _whiten_bwd(residuals, W):
 def through_whitening(inverse: Float[Array, "M M"], WA: Float[Array, "M M"]) -> Float[Array, "M M"]:
     """K̄ = −½ L⁻ᵀ(Φ + Φᵀ)L⁻¹, Φ = tril(WAᵀ) with halved diagonal: the slope in K of A = L⁻¹B, whose own is W, from the
     lower triangle of WAᵀ alone."""
-    Phi = jnp.tril(WA)
-    Phi = Phi - 0.5 * jnp.diag(jnp.diagonal(Phi))
-    return -0.5 * symmetric_product(lower_transposed_product(inverse, Phi + Phi.T), inverse.T)
+    both = jnp.tril(WA) + jnp.tril(WA, -1).T
+    return -0.5 * symmetric_product(lower_transposed_product(inverse, both), inverse.T)
 
 
 _whiten.defvjp(_whiten_fwd, _whiten_bwd)

@@ -1,19 +1,17 @@
 """A fit from start to finish, by each method."""
 
 from collections.abc import Callable
-from functools import partial
+from functools import lru_cache
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
-from ..bounds import Collapsed, collapsed_and_upper, collapsed_orthogonal, elbo, marginal, upper
+from ..bounds import Collapsed, collapsed_and_upper, collapsed_orthogonal, elbo, upper
 from ..data import Dataset, chunked
 from ..gaussians import MeanPrecision
 from ..history import Progress
 from ..inducing import RACE_ROWS
 from ..kernels import AbstractKernel
-from ..laplace import laplace
 from ..likelihoods import AbstractLikelihood, Gaussian
 from ..likelihoods import Laplace as DoubleExponential
 from ..linalg import Scalar
@@ -26,7 +24,7 @@ from ..training import fit, start
 from .families import FAMILIES, family_steppers, prior_q
 from .objectives import (
     collapsed_objective,
-    evidence,
+    exact_evidence,
     explain,
     held_points,
     maximise,
@@ -37,6 +35,7 @@ from .objectives import (
     points,
     posterior_q,
     profile,
+    unread,
 )
 from .precision import ROUGH, serves_classes
 from .prior import LengthscalePrior
@@ -121,10 +120,7 @@ def _family_course(settings, method, likelihood, N):
 
 
 def _fit_exact(model, data, settings, progress) -> Fitted:
-    prior = LengthscalePrior.around(model.kernel, settings)
-    result = maximise(evidence, prior, model, data, settings.max_iter or 200, progress)
-    value, predictor = marginal(result.model, data)
-    value = float(value)
+    result, value, predictor = _evidence(exact_evidence, model, data, settings, progress)
     return _fitted(result, predictor, value, value, value, ())
 
 
@@ -137,11 +133,16 @@ def _fit_collapsed(model, data, settings, progress) -> Fitted:
 
 
 def _fit_laplace(model, data, settings, progress) -> Fitted:
-    prior = LengthscalePrior.around(model.kernel, settings)
-    nothing = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(laplace, model, data))
-    result = maximise(mode_evidence, prior, model, data, settings.max_iter or 200, progress, carry=nothing)
+    result, value, predictor = _evidence(mode_evidence, model, data, settings, progress)
+    return _fitted(result, predictor, value, value, np.inf, ())
+
+
+def _evidence(objective, model, data, settings, progress):
+    """Its maximum, its value there, and the posterior."""
+    prior, nothing = LengthscalePrior.around(model.kernel, settings), unread(objective, model, data)
+    result = maximise(objective, prior, model, data, settings.max_iter or 200, progress, carry=nothing)
     value, predictor = result.carry
-    return _fitted(result, predictor, float(value), float(value), np.inf, ())
+    return result, float(value), predictor
 
 
 def _fit_profile(model, data, settings, progress) -> Fitted:
@@ -252,28 +253,37 @@ def _at_once(model: Model) -> int:
     return max(1024, int(AT_ONCE) // (len(model.posterior.Z) * model.likelihood.latents))
 
 
+@lru_cache(maxsize=16)
+def _program(function: Callable, brief: bool) -> Callable:
+    """A function of (model, data) that a fit calls last and once. A brief program takes longer to compile than to run,
+    and half of that without LLVM's optimisation, for want of which exponentials take twice as long."""
+    return jax.jit(function, compiler_options={"xla_backend_optimization_level": 0} if brief else None)
+
+
 def _settle(result: Maximum, model: Model, data, notes, to_the_best: bool = False) -> Fitted:
     """The bound and the predictor of a model whose q is at its best, or is to go there, which takes all rows at once;
     the bound from chunks of rows."""
     size = _at_once(model)
     if len(data) <= size:
-        value, standard, predictor, model = _elbos(model, data, len(data), to_the_best)
+        value, standard, predictor, model = _program(_best_elbos if to_the_best else _elbos, True)(model, data)
     else:
-        stack = chunked(data, size)
-        parts = [_elbos(model, jax.tree.map(lambda x, i=i: x[i], stack), size) for i in range(len(stack.y))]
+        stack, elbos = chunked(data, size), _program(_elbos, False)
+        parts = [elbos(model, jax.tree.map(lambda x, i=i: x[i], stack)) for i in range(len(stack.y))]
         # Every chunk pays the KL divergence of its own: all but one are given back.
         divergence, predictor = _divergence(model), parts[0][2]
         value, standard = (sum(part[i] + divergence for part in parts) - divergence for i in (0, 1))
     return _fitted(result._replace(model=model), predictor, float(value), float(standard), np.inf, notes)
 
 
-@partial(jax.jit, static_argnums=(2, 3))
-def _elbos(model, data, num_data, to_the_best=False):
-    """The tight bound, the standard one, the posterior that attains them, and the model, its q the best on request."""
-    model = converge(model, data) if to_the_best else model
-    value, predictor = elbo(model, data, num_data)
-    standard = elbo(model, data, num_data, tight=False)[0] if model.likelihood.shrinks else value
+def _elbos(model, data):
+    """The tight bound, the standard one, the posterior that attains them, and the model."""
+    value, predictor = elbo(model, data, len(data))
+    standard = elbo(model, data, len(data), tight=False)[0] if model.likelihood.shrinks else value
     return value, standard, predictor, model
+
+
+def _best_elbos(model, data):
+    return _elbos(converge(model, data), data)
 
 
 @jax.jit
@@ -284,12 +294,11 @@ def _divergence(model):
 
 def _finish(result: Maximum, data, settings, notes, bounds=collapsed_and_upper) -> Fitted:
     """The natural step of size 1 on all rows: the optimal q for the learned parameters, and the bounds around it."""
-    c, above = bounds(result.model, data)
+    c, above = _program(bounds, len(data) <= _at_once(result.model))(result.model, data)
     bound = float(c.tight if settings.tight else c.vfe)
     return _fitted(result, c.predictor, bound, float(c.vfe), float(above), notes)
 
 
-@jax.jit
 def _orthogonal_and_upper(model, data) -> tuple[Collapsed, Scalar]:
     """Both in one program: its compilation takes two thirds of the time of two."""
     return collapsed_orthogonal(model, data), upper(model, data)

@@ -32,7 +32,7 @@ class LengthscalePrior(eqx.Module):
     def around(cls, kernel: AbstractKernel, settings: Settings) -> "LengthscalePrior":
         """The prior that was asked for, its centre where the kernel stands now."""
         # A Python number would be of a weak type: another one than the cast prior's, for which all is compiled again.
-        return cls(tuple(lengthscales(kernel)), jnp.asarray(np.asarray(settings.lengthscale_prior, float)))
+        return cls(tuple(lengthscales(kernel)), jax.device_put(np.asarray(settings.lengthscale_prior, float)))
 
     def penalty(self, kernel: AbstractKernel) -> Float[Array, ""]:
         """½ Σ (log ℓ − log ℓ₀)²/s²: −log p(log ℓ) less its least value."""
