@@ -33,7 +33,7 @@ def cases() -> dict[str, Any]:
     from pseudopoint.data import dataset, draw, take
     from pseudopoint.gaussians import MeanChol, MeanPrecision
     from pseudopoint.kernels import RBF
-    from pseudopoint.likelihoods import Gaussian, RobustMax, Softmax, StudentT
+    from pseudopoint.likelihoods import Bernoulli, Gaussian, RobustMax, Softmax, StudentT
     from pseudopoint.optimisers import NaturalGradient, Optax, constant
     from pseudopoint.params import cast, free
     from pseudopoint.posteriors import InducingPoints, Latents, Model, Whitened
@@ -41,12 +41,13 @@ def cases() -> dict[str, Any]:
     rng = np.random.default_rng(0)
     X = rng.normal(size=(N, D))
     data = dataset(X, np.sin(X[:, 0]) + 0.1 * rng.normal(size=N))
-    digits = dataset(X, np.argmax(X[:, :10], axis=1))
+    digits, signs = dataset(X, np.argmax(X[:, :10], axis=1)), dataset(X, (X[:, 0] > 0) * 1.0)
     adam, gaussian, precision = optax.adam(0.01), Gaussian(0.1), lambda M: MeanPrecision(np.zeros(M), np.eye(M))
 
     def steps(likelihood, posterior, stepper, size=B):
         model = cast(Model(RBF(np.full(D, 4.0), 2.0), likelihood, posterior), "float64")
-        batches = take(data if likelihood.latents == 1 else digits, draw(N, size, 0, 0, STEPS))
+        table = signs if isinstance(likelihood, Bernoulli) else data if likelihood.latents == 1 else digits
+        batches = take(table, draw(N, size, 0, 0, STEPS))
 
         @jax.jit
         def run(model, state):
@@ -87,6 +88,8 @@ def cases() -> dict[str, Any]:
         "adam, 1000": lambda: steps(gaussian, dense(chol(1000), 1000), slow, 2048),
         "student, 1000": lambda: steps(StudentT(0.3, 4.0), dense(precision(1000), 1000), natural, 2048),
         "natural, tight": lambda: steps(gaussian, dense(precision(M)), NaturalGradient(constant(0.1), adam)),
+        "bernoulli, 100": lambda: steps(Bernoulli(), dense(precision(100), 100), natural, 256),
+        "bernoulli, adam, 100": lambda: steps(Bernoulli(), dense(chol(100), 100), slow, 256),
         "adam, 100": lambda: steps(gaussian, dense(chol(100), 100), slow, 256),
         "adam": lambda: steps(gaussian, dense(chol(M)), slow),
         "student": lambda: steps(StudentT(0.3, 4.0), dense(precision(M)), natural),
