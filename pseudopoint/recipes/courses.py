@@ -292,7 +292,7 @@ def _divergence(model):
     return model.posterior.project(model.kernel).divergence
 
 
-def _finish(result: Maximum, data, settings, notes, bounds=collapsed_and_upper) -> Fitted:
+def _finish(result: Maximum, data, settings, notes, bounds: Callable = collapsed_and_upper) -> Fitted:
     """The natural step of size 1 on all rows: the optimal q for the learned parameters, and the bounds around it."""
     c, above = _program(bounds, len(data) <= _at_once(result.model))(result.model, data)
     bound = float(c.tight if settings.tight else c.vfe)
