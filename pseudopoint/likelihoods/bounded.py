@@ -52,15 +52,15 @@ def _class_moments(log_probabilities):
 
 
 @jax.custom_jvp
-def log_sigmoid(x: Rows) -> Rows:
+def _log_sigmoid(x: Rows) -> Rows:
     """log σ(x) = min(x, 0) − log(1 + e^{−|x|}); its slope is σ(−x). JAX's own takes two exponentials for either."""
     return jnp.minimum(x, 0) - jnp.log1p(jnp.exp(-jnp.abs(x)))
 
 
-@log_sigmoid.defjvp
+@_log_sigmoid.defjvp
 def _log_sigmoid_jvp(primals, tangents):
     (x,), (tangent,) = primals, tangents
-    return log_sigmoid(x), jax.nn.sigmoid(-x) * tangent
+    return _log_sigmoid(x), jax.nn.sigmoid(-x) * tangent
 
 
 class Bernoulli(AbstractClasses):
@@ -82,7 +82,7 @@ class Bernoulli(AbstractClasses):
     def log_prob(self, f: Rows, y: Rows) -> Rows:
         """log σ(±f) or log Φ(±f), with the sign of 2y − 1; no probability is clipped."""
         signed = (2 * y - 1) * f
-        return log_sigmoid(signed) if self.link == "logit" else log_ndtr(signed)
+        return _log_sigmoid(signed) if self.link == "logit" else log_ndtr(signed)
 
     def log_density(self, mean: Rows, variance: Rows, y: Rows) -> Rows:
         """log Φ(±μ/√(1 + v)) for the probit; by quadrature for the logit."""

@@ -283,6 +283,7 @@ def _elbos(model, data):
 
 
 def _best_elbos(model, data):
+    """The same with q at its best."""
     return _elbos(converge(model, data), data)
 
 
