@@ -17,9 +17,10 @@ from lattice import LENGTHSCALE, NOISE, VARIANCE, close, precision_form, problem
 from model_files import assert_same
 
 from pseudopoint import bounds
-from pseudopoint.gaussians import MeanChol, MeanDiagonal
+from pseudopoint.gaussians import MeanChol, MeanCovariance, MeanDiagonal
 from pseudopoint.kernels import Matern52
 from pseudopoint.likelihoods import Gaussian
+from pseudopoint.optimisers import with_q
 from pseudopoint.params import cast, free
 from pseudopoint.persistence import load, save
 from pseudopoint.posteriors import (
@@ -157,6 +158,21 @@ def test_slopes_are_those_of_finite_differences(name):
     slope = jax.grad(bound)(every.vector) @ along
     (truth,) = finite_differences(lambda t: bound(every.vector + t * along), [np.zeros(())], 1e-3)
     close(slope, truth, 1e-6)
+
+
+DENSE = [name for name in POSTERIORS if hasattr(POSTERIORS[name](0).q, "covariance")]
+
+
+@pytest.mark.parametrize("tight", [False, True])
+@pytest.mark.parametrize("name", DENSE)
+def test_slopes_in_a_covariance_are_symmetric(name, tight):
+    """Natural steps take them for it."""
+    model = made(name)
+    q = model.posterior.q
+    energy = lambda S: bounds.energy(with_q(model, MeanCovariance(q.mean, S, known=True)), P.data(), N, tight=tight)
+    slope = np.asarray(jax.jit(jax.grad(energy))(q.covariance()))
+    assert np.abs(slope).max() > 0.1
+    close(slope, slope.T, 1e-12)
 
 
 @EACH

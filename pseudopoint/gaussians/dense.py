@@ -218,14 +218,16 @@ class Expectation(AbstractViaNatural):
 
 
 class MeanCovariance(AbstractGaussian):
-    """ξ = (m, S): the coordinates in which an expectation is differentiated."""
+    """ξ = (m, S): the coordinates in which an expectation is differentiated. An S that is `known` to be symmetric is
+    read as it is: to read it across, and its slope, takes a twentieth of a natural step."""
 
     mean: Vector
     cov: Matrix
+    known: bool = eqx.field(static=True, default=False)
 
     def covariance(self) -> Float[Array, "M M"]:
         """S."""
-        return jnp.asarray(symmetric(self.cov))
+        return jnp.asarray(self.cov if self.known else symmetric(self.cov))
 
     def half_logdet(self) -> Scalar:
         """Σ log chol(S)ᵢᵢ."""

@@ -10,6 +10,7 @@ from .products import (
     quad_diag,
     square,
     symmetric,
+    symmetric_product,
     transposed_product,
     tril_product,
 )
@@ -37,6 +38,7 @@ __all__ = [
     "solve_square",
     "square",
     "symmetric",
+    "symmetric_product",
     "through_whitening",
     "transposed_product",
     "tril_product",

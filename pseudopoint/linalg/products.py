@@ -66,12 +66,12 @@ def tril_product(A: Float[Array, "M N"], B: Float[Array, "M N"]) -> Float[Array,
     return jnp.concatenate(blocks)
 
 
-def symmetric_product(A: Float[Array, "M N"], B: Float[Array, "M N"]) -> Float[Array, "M M"]:
-    """ABᵀ where it is symmetric: its lower triangle, and that again above."""
-    if len(_blocks(len(A))) == 1:
-        return A @ B.T
-    product = tril_product(A, B)
-    return jnp.tril(product) + jnp.tril(product, -1).T
+def symmetric_product(A: Float[Array, "*C M N"], B: Float[Array, "*C M N"]) -> Float[Array, "*C M M"]:
+    """ABᵀ where it is symmetric: of two blocks beside the diagonal one is the other's transpose."""
+    blocks = _blocks(A.shape[-2])
+    lower = [[A[..., i:j, :] @ B[..., k:l, :].mT for k, l in blocks if k <= i] for i, j in blocks]
+    whole = [[row[c] if c <= r else lower[c][r].mT for c in range(len(blocks))] for r, row in enumerate(lower)]
+    return jnp.block(whole)
 
 
 @jax.custom_jvp

@@ -18,7 +18,7 @@ from ..bounds import energies, majorises
 from ..data import Dataset
 from ..gaussians import MeanCovariance
 from ..likelihoods import AbstractLikelihood
-from ..linalg import Scalar
+from ..linalg import Scalar, symmetric_product
 from ..params import Free, Parts
 from ..posteriors import Latents, Model
 
@@ -111,16 +111,16 @@ def climbed(
 
 def energy_slopes(hyper: Free, mean: Any, cov: Any, batch: Dataset, num_data: int, tight: bool):
     """The energy, the bound without q's entropy; its slopes in θ, m and S as plain arrays; and P_ω, −2 times the slope
-    in S of its minorant (`bounds.energies`). One pass, from which each is pulled back.
+    in S of its minorant (`bounds.energies`). One pass, from which each is pulled back. S is symmetric, and its slopes are.
 
     What nobody reads a compiled step does not compute.
     """
 
     def objective(parts, mean, cov):
-        return energies(with_q(hyper.rebuild(parts), MeanCovariance(mean, cov)), batch, num_data, tight)
+        return energies(with_q(hyper.rebuild(parts), MeanCovariance(mean, cov, known=True)), batch, num_data, tight)
 
     value, slopes, (_, _, dS) = both_slopes(objective, hyper.parts, mean, cov)
-    return value, slopes, -(dS + dS.mT)
+    return value, slopes, -2 * dS
 
 
 def both_slopes(objective: Callable[..., tuple[Scalar, Scalar]], *at: Any) -> tuple[Scalar, Any, Any]:
@@ -136,7 +136,7 @@ def next_precision(likelihood: AbstractLikelihood, P: Any, S: Any, target: Any, 
     if likelihood.concave:
         return (1 - gamma) * P + gamma * target
     G = target - P
-    return P + gamma * G + 0.5 * gamma**2 * (G @ S @ G)
+    return P + gamma * G + 0.5 * gamma**2 * symmetric_product(G @ S, G)
 
 
 def gaussian_entropy(half_logdet: Float[Array, "*C"], size: int) -> Scalar:

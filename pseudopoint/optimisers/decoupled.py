@@ -207,7 +207,7 @@ class OrthogonalNaturalGradient(AbstractStepper):
         q, a = posterior.q, posterior.a
 
         def objective(parts, mean, cov, a):
-            there = _with(hyper.rebuild(parts), MeanCovariance(mean, cov), a)
+            there = _with(hyper.rebuild(parts), MeanCovariance(mean, cov, known=True), a)
             expected, projection = expected_log_likelihood(there, batch, num_data, self.tight)
             return expected + projection.log_prior, projection
 
@@ -216,7 +216,7 @@ class OrthogonalNaturalGradient(AbstractStepper):
         moved, _, rest, given = climbed(self.rest, hyper, dv, state.rest, guard)
         norm = jnp.sqrt(jnp.sum(dm**2) + jnp.sum(da**2)) if self.rest is None else given
         gamma = guard.scale * self.gamma(guard.steps)
-        precision = next_precision(model.likelihood, q.precision, state.cov, -(dS + dS.mT), gamma)
+        precision = next_precision(model.likelihood, q.precision, state.cov, -2 * dS, gamma)
         cov, half_logdet = invert(precision)
 
         def own(projection, kappa, dm, da, curvature):

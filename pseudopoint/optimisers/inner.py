@@ -76,6 +76,6 @@ def _full_step(model: Model, data: Dataset, tight: bool) -> tuple[Scalar, MeanPr
     q, hyper = model.posterior.q, free(model, lambda m: m.posterior.q)
     cov, half_logdet = invert(q.precision)
     value, (_, dm, dS), curvature = energy_slopes(hyper, q.mean, cov, data, len(data), tight)
-    precision = next_precision(model.likelihood, q.precision, cov, -(dS + dS.mT), 1.0)
+    precision = next_precision(model.likelihood, q.precision, cov, -2 * dS, 1.0)
     step = solve_positive(curvature if majorises(model.likelihood) else precision, dm)
     return value + gaussian_entropy(half_logdet, q.mean.size), MeanPrecision(q.mean + step, precision)

@@ -99,7 +99,7 @@ class NaturalGradient(AbstractStepper):
         moved, parts, rest, given = climbed(self.rest, hyper, dv, state.rest, guard)
         norm = jnp.linalg.norm(dm) if self.rest is None else given
         gamma = guard.scale * self.gamma(guard.steps)
-        precision = next_precision(model.likelihood, q.precision, state.cov, -(dS + dS.mT), gamma)
+        precision = next_precision(model.likelihood, q.precision, state.cov, -2 * dS, gamma)
         cov, half_logdet = invert(precision)
         majorised = state.majorised
         if majorises(model.likelihood):
@@ -138,7 +138,7 @@ def _dual_slope(hyper, model, q, S, dm, dS):
     C = q.precision - jnp.eye(S.shape[-1], dtype=S.dtype)
     # With w = S ∂L/∂m and ∂L/∂S = ∂E/∂S + ½P:   T̄ = wmᵀ − m(Cw)ᵀ − 2S(∂L/∂S)SC
     w, m = S @ dm[..., None], q.mean[..., None]
-    T_bar = w @ m.mT - m @ (C @ w).mT - S @ (dS + dS.mT + q.precision) @ S @ C
+    T_bar = w @ m.mT - m @ (C @ w).mT - S @ (2 * dS + q.precision) @ S @ C
     L = _prior(model).L
     _, pull = jax.vjp(lambda parts: _prior(hyper.rebuild(parts)).whiten(L), hyper.parts)
     return pull(jnp.sum(T_bar.reshape(-1, *L.shape), axis=0))[0]
