@@ -111,7 +111,7 @@ def climbed(
 
 def energy_slopes(hyper: Free, mean: Any, cov: Any, batch: Dataset, num_data: int, tight: bool):
     """The energy, the bound without q's entropy; its slopes in θ, m and S as plain arrays; and P_ω, −2 times the slope
-    in S of its minorant (`bounds.energies`). One pass, from which each is pulled back. S is symmetric, and its slopes are.
+    in S of its minorant (`bounds.energies`). One pass, from which each is pulled back. S and its slopes are symmetric.
 
     What nobody reads a compiled step does not compute.
     """
