@@ -8,6 +8,7 @@ from functools import partial
 
 import jax
 import numpy as np
+import oracles as o
 import pytest
 
 from pseudopoint import GPClassifier, GPRegressor, inducing
@@ -19,6 +20,7 @@ from pseudopoint.optimise import tight
 from pseudopoint.params import cast, free
 from pseudopoint.posteriors import InducingPoints, Model
 from pseudopoint.recipes import Settings, choose_method, courses, fit_model, objectives, precision, starts
+from pseudopoint.recipes.objectives import evidence
 from pseudopoint.recipes.prior import LengthscalePrior
 
 
@@ -53,12 +55,17 @@ def naval():
     return cast(Model(kernel, Gaussian(0.1)), "float64"), dataset(X, y, dtype="float64")
 
 
-def test_a_warm_start_keeps_back_what_few_rows_cannot_know():
+@pytest.mark.parametrize("by_the_bound, dtype", [(False, "float64"), (True, "float64"), (True, "float32")])
+def test_a_warm_start_keeps_back_what_few_rows_cannot_know(by_the_bound, dtype, monkeypatch):
     with jax.enable_x64(True):
         model, data = naval()
-        warm, noise = starts._warm(model, data, Settings(), LengthscalePrior.around(model.kernel, Settings()))
+        prior = LengthscalePrior.around(model.kernel, Settings())
+        if by_the_bound:
+            monkeypatch.setattr(starts, "RACE_ROWS", 300)
+        warm = starts._warm(model, data, Settings(num_inducing=300), prior, dtype)
+    assert {x.dtype for x in jax.tree.leaves(warm)} == {np.dtype("float64")}
     assert warm.kernel.variance <= model.kernel.variance
-    assert warm.likelihood.variance >= model.likelihood.variance > noise > 0
+    assert warm.likelihood.variance >= model.likelihood.variance
     assert (np.asarray(warm.kernel.lengthscale) <= 2 * np.sqrt(data.X.shape[1])).all()
     assert np.ptp(np.log(warm.kernel.lengthscale)) > 0.5  # which columns matter it does know
 
@@ -69,7 +76,7 @@ def test_a_warm_start_takes_no_column_for_labels(seed):
     with jax.enable_x64(True):
         model, data = naval()
         prior = LengthscalePrior.around(model.kernel, Settings())
-        warm, _ = starts._warm(model, data, Settings(seed=seed), prior)
+        warm = starts._warm(model, data, Settings(seed=seed), prior, "float64")
     values = np.unique(data.X[:, 11])
     assert len(values) == 18 and np.diff(values).min() > 0.09
     assert np.min(warm.kernel.lengthscale) >= 0.0999 * np.min(model.kernel.lengthscale) > 0.09
@@ -91,13 +98,13 @@ def test_many_rows_start_from_one_climb_on_a_sample(monkeypatch):
         prior, settings = LengthscalePrior.around(model.kernel, Settings()), Settings(num_inducing=20, warm=True)
         start, notes, coarse = starts.start_sparse(model, data, settings, prior)
         assert coarse is None  # unless asked for
-        assert climbs == [(500, starts.WARM_ITERATIONS), (300, starts.SAMPLE_ITERATIONS)]
+        assert climbs == [(500, starts.WARM_ITERATIONS), (750, starts.SAMPLE_ITERATIONS)]  # whole chunks of a third
         assert notes == ("inducing points: 20, started by kmeans (warm)",)
-        warm, _ = starts._warm(model, data, settings, prior)
+        warm = starts._warm(model, data, settings, prior, "float64")
         plain = Model(warm.kernel, warm.likelihood, InducingPoints(inducing.kmeans(np.asarray(data.X), 20, 0)))
         assert tight(start, data) > tight(plain, data) + 0.1 * len(data)  # of all rows, though it climbed on few
         starts.start_sparse(model, data, settings._replace(max_iter=1), prior)
-        assert climbs[-1] == (300, 10)  # a short fit has a short start
+        assert climbs[-1] == (750, 10)  # a short fit has a short start
         signs = dataset(data.X, np.asarray(data.y) > 0, dtype="float64")
         binary = cast(Model(model.kernel, Bernoulli()), "float64")
         notes = starts.start_raced(binary, signs, settings._replace(max_iter=1), prior)[1]
@@ -128,19 +135,34 @@ def test_many_numbers_are_measured_in_units_of_a_sample_and_few_in_their_own(mon
     assert not np.array_equal(result.model.posterior.Z, sparse.posterior.Z)
 
 
-def test_a_sample_and_all_rows_share_one_program(monkeypatch, caplog):
-    """Compilation is most of a short fit. Three programs are large: an exact fit of few rows, the bound, the end."""
+def test_many_points_start_warm_from_the_exact_evidence_of_as_many_rows(monkeypatch):
+    monkeypatch.setattr(starts, "RACE_ROWS", 300)
+    with jax.enable_x64(True):
+        model, data = naval()
+        objective, start, few = starts._exactly(model, data, Settings(num_inducing=200, seed=3))
+        own = jax.tree.map(lambda x: x[:200], few)
+        # At noise enough beside the points' jitter, which the exact evidence has none of.
+        np.testing.assert_allclose(objective(start, few), evidence(model, own), rtol=1e-5)
+        assert len(few) == len(data) and np.count_nonzero(few.weight) == 200
+        for settings in (Settings(num_inducing=149), Settings(num_inducing=149, learn_inducing=False)):
+            assert starts._exactly(model, data, settings)[0] is evidence
+
+
+@pytest.mark.parametrize("M, learn_inducing", [(23, True), (153, True), (153, False)])
+def test_a_sample_and_all_rows_share_one_program(M, learn_inducing, monkeypatch, caplog):
+    """Compilation is most of a short fit. Two programs are large: the bound, and the end; with few points an exact fit
+    of few rows is another one."""
     for module in (starts, inducing, objectives):
         monkeypatch.setattr(module, "RACE_ROWS", 300)
     with jax.enable_x64(True):
         model, data = naval()
-        settings = Settings(method="collapsed", num_inducing=23, warm=True, max_iter=20)
+        settings = Settings("collapsed", num_inducing=M, learn_inducing=learn_inducing, warm=True, max_iter=20)
         with jax.log_compiles():
             fit_model(model.kernel, model.likelihood, data, settings)
     compiled = [record.getMessage() for record in caplog.records if record.getMessage().startswith("Compiling")]
-    numbers = f"float64[{23 * 14 + 16}]"
-    bounds = [message for message in compiled if "_value_and_gradient" in message and numbers in message]
-    assert len(bounds) == 1, bounds
+    bounds = [message for message in compiled if "_value_and_gradient" in message]
+    few = [message for message in bounds if "[500,14]" in message]  # unless an earlier test has compiled it
+    assert len(bounds) - len(few) == 1 and len(few) <= (M < starts.ENOUGH_POINTS), bounds
     assert len(compiled) < 20, compiled  # and few of single operations
 
 
@@ -161,17 +183,41 @@ def test_float32_serves_as_long_as_it_resolves_one_beside_the_rows():
     assert serves(sparse(1.01 * 1000 * 2 * eps)) and not serves(sparse(0.99 * 1000 * 2 * eps))
 
 
-def test_what_points_leave_unexplained_counts_as_noise_beside_that_of_an_exact_fit():
+def test_what_rows_do_not_foretell_of_each_other_is_the_noise_and_what_they_cannot_know():
+    smooth, noisy = precision.unforetold(waves(0.0, 300)), precision.unforetold(waves(0.5, 300))
+    assert 0 < smooth < 1e-6
+    share = 0.25 / (0.25 + 0.96)  # of y's variance, which `waves` makes 1
+    assert 0.9 * share < noisy < 1.4 * share
+    few = waves(0.5, 300)
+    in_other_units = dataset(1e3 * few.X + 7, 10 * few.y - 3, dtype="float64")
+    np.testing.assert_allclose(precision.unforetold(in_other_units), 100 * noisy, rtol=1e-9)
+    alike = dataset(np.ones((20, 2)), np.ones(20), dtype="float64")
+    assert precision.unforetold(alike) == 0.0
+    bad = dataset(np.full((20, 2), np.nan), np.ones(20), dtype="float64")
+    assert precision.unforetold(bad) == 0.0  # the climb says what is wrong
+
+
+def test_a_row_is_foretold_by_the_process_of_the_others():
+    few = waves(0.3, 40)
+    X, y = ((x - x.mean(0)) / x.std(0) for x in (np.asarray(few.X), np.asarray(few.y)))
+    K, evidence, error = o.rbf, [], []
+    for lengthscale in np.sqrt(2) * 2.0 ** np.arange(-2, 3):
+        for noise in 10.0 ** np.arange(-8, 2):
+            G = K(X, X, lengthscale, 1.0) + noise * np.eye(40)
+            scale = y @ np.linalg.solve(G, y) / 40
+            evidence.append(-40 * np.log(scale) - np.linalg.slogdet(G)[1])
+            others = [np.delete(np.arange(40), i) for i in range(40)]
+            error.append([y[i] - G[i, j] @ np.linalg.solve(G[np.ix_(j, j)], y[j]) for i, j in enumerate(others)])
+    expected = np.mean(np.square(error[int(np.argmax(evidence))])) * np.var(few.y)
+    np.testing.assert_allclose(precision.unforetold(few), expected, rtol=1e-6)
+
+
+def test_float32_serves_where_rows_do_not_foretell_each_other():
     with jax.enable_x64(True):
-        data = waves(0.0)
         kernel = named_kernel("rbf", 0.3, 1.0, 2)
-        model = lambda M: cast(Model(kernel, Gaussian(0.1), InducingPoints(data.X[:M])), "float64")
-        few = dataset(data.X[:200], data.y[:200], dtype="float64")
-        assert precision.serves(model(5), few, 0.0, 900.0)  # five points leave nearly all
-        assert precision.serves(model(900), few, 0.0, 900.0) is None
-        assert precision.serves(model(900), few, 0.01, 900.0)
-        bad = dataset(np.full((200, 2), np.nan), data.y[:200], dtype="float64")
-        assert precision.serves(model(5), bad, 0.0, 900.0) is None  # the climb says what is wrong
+        assert precision.serves(kernel, waves(0.1, 300), 1e4)
+        assert precision.serves(kernel, waves(0.1, 300), 1e6) is None  # ε N k is 0.1
+        assert precision.serves(kernel, waves(0.0, 300), 1e4) is None
 
 
 @pytest.mark.parametrize("labels", [False, True])

@@ -116,13 +116,13 @@ def profile(model: Model, data: Dataset, q: MeanPrecision):
 
 def maximise(objective, prior, model, data, max_iter, progress, *frozen, carry=None, coarse=None, box=None) -> Maximum:
     """L-BFGS-B on all numbers of the model but the frozen ones, under the prior of its lengthscales; where many,
-    in units of their own, in float32 as long as `coarse` has it, and within `box` (`lbfgsb`).
+    in units of their own unless within a `box`, and in float32 as long as `coarse` has it (`lbfgsb`).
 
     Raises FitError with cause and remedy.
     """
     bound, rows, numbers = Penalised(objective), (data, prior), free(model, *frozen)
     M = 0 if model.posterior is None else len(model.posterior.Z)
-    probe = (fewer(objective, data, M, 0), prior) if numbers.size > FEW else None
+    probe = (fewer(objective, data, M, 0), prior) if numbers.size > FEW and box is None else None
     scale = float(np.count_nonzero(data.weight))
     options = {"max_iter": max_iter, "progress": progress, "scale": scale, "probe": probe}
     try:
@@ -131,8 +131,8 @@ def maximise(objective, prior, model, data, max_iter, progress, *frozen, carry=N
         raise FitError(f"{error}: {explain(model, data)}") from None
 
 
-def fewer(objective, data: Dataset, M: int, seed: int) -> Dataset:
-    """`RACE_ROWS` rows at random, or whole chunks of at least as many, if there are more.
+def fewer(objective, data: Dataset, M: int, seed: int, share: float = 0.0) -> Dataset:
+    """`RACE_ROWS` rows at random, or whole chunks of at least as many and of that share of all, if there are more.
 
     A collapsed bound passes over chunks of rows of weight zero, so it is given all rows: the program for all of them
     serves, and none is compiled for fewer. Beyond `COLLAPSED_ROWS`, where minibatches follow, fewer rows are fewer.
@@ -140,7 +140,7 @@ def fewer(objective, data: Dataset, M: int, seed: int) -> Dataset:
     if objective not in (tight, vfe) or not RACE_ROWS < len(data) <= COLLAPSED_ROWS:
         return cast(sample(data, RACE_ROWS, seed), data.X.dtype)
     size = chunk_size(len(data), M)
-    count = size * -(-RACE_ROWS // size)
+    count = size * -(-max(RACE_ROWS, int(share * len(data))) // size)
     return data if np.count_nonzero(data.weight) <= count else cast(first(data, count, seed), data.X.dtype)
 
 

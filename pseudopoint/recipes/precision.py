@@ -12,11 +12,12 @@ from ..data import Dataset
 from ..kernels import AbstractKernel
 from ..posteriors import Latents, Model
 
-__all__ = ["ROUGH", "Serves", "serves", "serves_classes"]
+__all__ = ["ROUGH", "Serves", "serves", "serves_classes", "unforetold"]
 
 ROUGH = "climbed in float32, which the noise allows; posterior and bounds are of float64"
 
 RESOLUTION = float(np.finfo(np.float32).eps)
+TINY = float(np.finfo(float).tiny)
 
 
 @dataclass(frozen=True)
@@ -38,16 +39,39 @@ class Serves:
         return RESOLUTION * self.rows * float(_mean_variance(kernel, Z)) <= float(noise)
 
 
-def serves(start: Model, few: Dataset, noise: float, rows: float) -> Serves | None:
+def serves(kernel: AbstractKernel, few: Dataset, rows: float) -> Serves | None:
     """The test for every round of a climb of so many rows, if it may begin in float32.
 
     Where the noise of a sparse model will end, its start does not say, and an exact fit of few rows may find none where
-    the sparse model ends with much (kin40k, protein): to the noise of that fit is added what the pseudo-points leave of
-    those rows. Of eight tables NAVAL then has 4e-7 of the variance, and the others 0.02 and more.
+    the sparse model ends with much (kin40k, protein). What `few` rows do not foretell of each other says it: of
+    seventeen tables NAVAL has 3e-5 of the variance, and the others 0.03 and more.
     """
     test = Serves(rows)
-    unexplained = noise + _residual(start, few)
-    return test if test.resolves(start.kernel, start.posterior.Z, unexplained) else None
+    return test if test.resolves(kernel, few.X, unforetold(few)) else None
+
+
+def unforetold(few: Dataset) -> float:
+    """The mean squared error of every y by the Gaussian process of all other rows, in y's units, with one lengthscale
+    and noise of the greatest evidence on a grid; 0 where a number is not finite.
+
+    In NumPy, and from one eigendecomposition a lengthscale, so that no program is compiled. With G = K + σ²I the row
+    that is left out errs by [G⁻¹y]ᵢ/[G⁻¹]ᵢᵢ  (Rasmussen and Williams 2006, 5.12).
+    """
+    scaled = lambda x: (x - x.mean(0)) / np.where(x.std(0) > 0, x.std(0), 1)
+    X, y = (scaled(np.asarray(part, float)) for part in (few.X, few.y))
+    if not (np.isfinite(X).all() and np.isfinite(y).all()):
+        return 0.0  # the climb will say what is wrong
+    squares, best, error = np.sum((X[:, None] - X) ** 2, axis=-1), -np.inf, 0.0
+    for lengthscale in np.sqrt(X.shape[1]) * 2.0 ** np.arange(-2, 3):
+        values, Q = np.linalg.eigh(np.exp(-squares / (2 * lengthscale**2)))
+        along = Q.T @ y
+        for noise in 10.0 ** np.arange(-8, 2):
+            g = np.maximum(values, 0) + noise
+            # −2/N log p(y) at the best variance, but for constants
+            evidence = -np.log(np.mean(along**2 / g) + TINY) - np.mean(np.log(g))
+            if evidence > best:
+                best, error = evidence, np.mean((Q @ (along / g) / np.sum(Q**2 / g, axis=1)) ** 2)
+    return float(error * np.var(few.y))
 
 
 def serves_classes(start: Model, rows: float | int) -> bool:
@@ -57,21 +81,6 @@ def serves_classes(start: Model, rows: float | int) -> bool:
     return curvature < np.inf and Serves(rows).resolves(start.kernel, Z, 1 / curvature)
 
 
-def _residual(model: Model, few: Dataset) -> float:
-    """Mean of kᵢᵢ − ‖aᵢ‖². In NumPy, for a program would take most of a second to compile."""
-    Z = np.asarray(model.posterior.Z)
-    M, K = len(Z), np.asarray(_covariance(model.kernel, np.concatenate([Z, few.X])))
-    if not np.isfinite(K).all():
-        return 0.0  # the climb will say what is wrong
-    A = np.linalg.solve(np.linalg.cholesky(K[:M, :M] + 1e-6 * np.mean(np.diagonal(K)) * np.eye(M)), K[:M, M:])
-    return float(np.mean(np.diagonal(K)[M:] - np.sum(A**2, axis=0)))
-
-
 @jax.jit
 def _mean_variance(kernel: AbstractKernel, points: Float[Array, "N D"]):
     return jnp.mean(kernel.diag(points))
-
-
-@jax.jit
-def _covariance(kernel: AbstractKernel, points: Float[Array, "N D"]):
-    return kernel(points, points)

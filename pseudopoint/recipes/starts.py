@@ -6,7 +6,7 @@ import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 
-from ..inducing import RACE_ROWS, candidates, sample
+from ..inducing import RACE_ROWS, candidates, first, sample
 from ..kernels import AbstractStationary, Periodic
 from ..likelihoods import Gaussian
 from ..minimisers import Maximum
@@ -16,15 +16,17 @@ from ..posteriors import InducingPoints, Model, Whitened
 from .families import FAMILIES, prior_q, several
 from .objectives import collapsed_objective, evidence, fewer, held_points, maximise, posterior_q, profile
 from .precision import ROUGH, Serves, serves
-from .settings import choose_num_inducing
+from .settings import COLLAPSED_ROWS, choose_num_inducing
 
 __all__ = ["start_family", "start_general", "start_raced", "start_sparse"]
 
 RACE_ITERATIONS = 14
 SHORT_RACE = 8  # iterations, where each takes an inner loop
 SMALL = 500  # rows for which the race goes on to the end
-SAMPLE_ITERATIONS = 100  # beyond `RACE_ROWS` rows
+SAMPLE_ITERATIONS, SAMPLE_SHARE = 70, 1 / 3  # beyond `RACE_ROWS` rows
 WARM_ROWS, WARM_ITERATIONS = 500, 50
+ENOUGH_POINTS = 150  # with a row at each they are enough of them
+FORETOLD_ROWS = 300
 WARM_FACTOR = 10  # by which a number of the kernel may become larger or smaller
 
 
@@ -73,7 +75,7 @@ def _best(objective, runners: dict[str, Model], climb: Callable[..., Maximum], d
     large = len(data) > RACE_ROWS
     if len(runners) == 1 and not large:
         return next(iter(runners.items()))
-    few = fewer(objective, data, asked(data, settings), settings.seed)
+    few = fewer(objective, data, asked(data, settings), settings.seed, SAMPLE_SHARE)
     length = min(SAMPLE_ITERATIONS, 10 * (settings.max_iter or 200)) if large else race
     results = {name: climb(runner, few, length) for name, runner in runners.items()}
     name = max(results, key=lambda name: results[name].bound)
@@ -112,9 +114,11 @@ def start_sparse(model, data, settings, prior) -> tuple[Model, tuple[str, ...], 
     Beyond, one start climbs the bound of a sample of the rows for many iterations, each a fraction of one on all rows:
     what is left to climb on all rows starts higher than from the best of a race.
     """
-    M, runners, bases, noise = asked(data, settings), {}, {"": model}, 0.0
+    M, runners, bases, coarse = asked(data, settings), {}, {"": model}, None
+    if settings.mixed and len(data) > RACE_ROWS:
+        coarse = serves(model.kernel, sample(data, FORETOLD_ROWS, settings.seed), float(np.sum(data.weight)))
     if settings.warm:
-        warm, noise = _warm(model, data, settings, prior)
+        warm = _warm(model, data, settings, prior, np.float32 if coarse else data.X.dtype)
         bases = ({} if len(data) > RACE_ROWS else bases) | {" (warm)": warm}
     for origin, base in bases.items():
         for name, Z in candidates(settings.inducing, base.kernel, data, M, settings.seed).items():
@@ -122,18 +126,13 @@ def start_sparse(model, data, settings, prior) -> tuple[Model, tuple[str, ...], 
             runners[name + origin] = Model(base.kernel, base.likelihood, posterior)
     race = max(RACE_ITERATIONS, settings.max_iter or 200) if len(data) <= SMALL else RACE_ITERATIONS
     objective, held = collapsed_objective(settings), held_points(settings)
-    coarse = None
-    if settings.mixed and len(data) > RACE_ROWS:
-        (runner,) = runners.values()
-        few = cast(sample(data, WARM_ROWS, settings.seed), data.X.dtype)
-        coarse = serves(runner, few, noise, float(np.sum(data.weight)))
     climb = lambda runner, few, length: maximise(objective, prior, runner, few, length, None, *held, coarse=coarse)
     name, runner = _best(objective, runners, climb, data, settings, race)
     return runner, points_notes(name, len(runner.posterior.Z), M) + (ROUGH,) * (coarse is not None), coarse
 
 
-def _warm(model, data, settings, prior) -> tuple[Model, float]:
-    """The model with hyperparameters from an exact fit of a few rows, tempered; and the noise of that fit.
+def _warm(model, data, settings, prior, dtype) -> Model:
+    """The model with hyperparameters from an exact fit of a few rows, tempered.
 
     Sparse bounds have optima in which a weak input is ignored for good; an exact fit of few rows tells which inputs
     matter before any pseudo-point is placed. What it cannot know from few rows is held back: the noise starts no
@@ -142,16 +141,30 @@ def _warm(model, data, settings, prior) -> tuple[Model, float]:
     distance of any two values of a column, and L-BFGS-B's first long steps may reach that place: so the kernel stays in
     a box (one column of NAVAL has 19 values, and without the box three samples of ten ended there, for good).
     """
-    few = cast(sample(data, WARM_ROWS, settings.seed), data.X.dtype)
-    numbers, kernel = free(model), free(model, lambda m: m.likelihood)  # logarithms, the kernel's first
-    reach = np.repeat([np.log(WARM_FACTOR), np.inf], [kernel.size, numbers.size - kernel.size])
-    start = np.concatenate([np.ravel(part) for part in numbers.parts])
-    box = start - reach, start + reach
-    learned = maximise(evidence, prior, model, few, WARM_ITERATIONS, None, box=box).model
+    objective, start, few = _exactly(model, data, settings)
+    start, few, prior = cast((start, few, prior), dtype)
+    held = held_points(settings)
+    numbers, own, kernel = (free(start, *held), free(model), free(model, lambda m: m.likelihood))
+    # Logarithms, the kernel's first, then the noise, then points, which stay.
+    sizes = [kernel.size, own.size - kernel.size, numbers.size - own.size]
+    reach = np.repeat([np.log(WARM_FACTOR), np.inf, 0.0], sizes)
+    at = np.concatenate([np.ravel(part) for part in numbers.parts])
+    box = at - reach, at + reach
+    learned = maximise(objective, prior, start, few, WARM_ITERATIONS, None, *held, box=box).model
     noise = Gaussian(np.maximum(learned.likelihood.variance, model.likelihood.variance))
     kernel = learned.kernel
     if isinstance(kernel, AbstractStationary | Periodic):
         longest = 2 * np.sqrt(data.X.shape[1])
         bounded = np.minimum(kernel.lengthscale, longest), np.minimum(kernel.variance, model.kernel.variance)
         kernel = eqx.tree_at(lambda k: (k.lengthscale, k.variance), kernel, bounded)
-    return cast(Model(kernel, noise), data.X.dtype), float(learned.likelihood.variance)
+    return cast(Model(kernel, noise), data.X.dtype)
+
+
+def _exactly(model, data, settings):
+    """The exact evidence of a few rows: objective, model and rows. Where there are to be many pseudo-points it is the
+    sparse bound of as many rows with a point in each, by the program that will climb: none is compiled for it."""
+    M = asked(data, settings)
+    if len(data) <= RACE_ROWS or M < ENOUGH_POINTS:
+        return evidence, model, sample(data, WARM_ROWS, settings.seed)
+    few = first(data if len(data) <= COLLAPSED_ROWS else sample(data, RACE_ROWS, settings.seed), M, settings.seed)
+    return collapsed_objective(settings), Model(model.kernel, model.likelihood, InducingPoints(few.X[:M])), few
