@@ -15,7 +15,11 @@ from .minimisers import FitError
 from .optimisers import AbstractStepper
 from .posteriors import Model
 
-__all__ = ["TrainState", "fit", "start"]
+__all__ = ["BRIEF", "TrainState", "fit", "start"]
+
+# For what runs once and briefly: without LLVM's optimisation half of the compilation is gone, and exponentials take
+# twice as long.
+BRIEF = {"xla_backend_optimization_level": 0}
 
 
 class TrainState(eqx.Module):
@@ -33,7 +37,7 @@ def start(model: Model, stepper: AbstractStepper, data: Dataset, seed: int = 0) 
     return TrainState(model, _first(stepper, model, len(data)), seed, 0)
 
 
-@partial(jax.jit, static_argnums=2)
+@partial(jax.jit, static_argnums=2, compiler_options=BRIEF)
 def _first(stepper, model, num_data):
     """One program: run by itself, every operation would be one to compile."""
     return stepper.init(model, num_data)

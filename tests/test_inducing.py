@@ -171,10 +171,11 @@ def test_randomly_pivoted_points_leave_less_unexplained_than_random_ones(lloyd_s
     # In clusters of very different sizes: random rows fall where most rows are.
     X = np.concatenate([rows(440, seed=1), rows(30, seed=2) + 8, rows(30, seed=3) - 8])
     k = kernel(lengthscale=1.0)
-    ours = [residual_trace(rpcholesky(k, X, 20, seed, lloyd_steps), X, 1.0) for seed in range(5)]
-    others = [residual_trace(random(X, 20, seed), X, 1.0) for seed in range(5)]
+    ours = [residual_trace(rpcholesky(k, X, 20, seed, lloyd_steps), X, 1.0) for seed in range(40)]
+    others = [residual_trace(random(X, 20, seed), X, 1.0) for seed in range(40)]
     assert np.mean(ours) < share * np.mean(others)
-    assert all(mine <= other for mine, other in zip(sorted(ours), sorted(others), strict=True))
+    quartiles = [0.25, 0.5, 0.75]
+    assert (np.quantile(ours, quartiles) <= np.quantile(others, quartiles)).all()
 
 
 def test_randomly_pivoted_points_keep_up_with_kmeans_in_heavy_tails_where_greedy_does_not():

@@ -20,7 +20,7 @@ from ..optimise import OPTIMISERS, RATE, STEPS, Options, in_coordinates, optimis
 from ..optimisers import converge, with_q
 from ..params import cast
 from ..posteriors import InducingPoints, Latents, MeanPoints, Model, Whitened
-from ..training import fit, start
+from ..training import BRIEF, fit, start
 from .families import FAMILIES, family_steppers, prior_q
 from .objectives import (
     collapsed_objective,
@@ -255,9 +255,8 @@ def _at_once(model: Model) -> int:
 
 @lru_cache(maxsize=16)
 def _program(function: Callable, brief: bool) -> Callable:
-    """A function of (model, data) that a fit calls last and once. A brief program takes longer to compile than to run,
-    and half of that without LLVM's optimisation, for want of which exponentials take twice as long."""
-    return jax.jit(function, compiler_options={"xla_backend_optimization_level": 0} if brief else None)
+    """A function of (model, data) that a fit calls last and once. What is brief takes longer to compile than to run."""
+    return jax.jit(function, compiler_options=BRIEF if brief else None)
 
 
 def _settle(result: Maximum, model: Model, data, notes, to_the_best: bool = False) -> Fitted:

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -144,10 +145,13 @@ def _warm(model, data, settings, prior, dtype) -> Model:
     objective, start, few = _exactly(model, data, settings)
     start, few, prior = cast((start, few, prior), dtype)
     held = held_points(settings)
-    numbers, own, kernel = (free(start, *held), free(model), free(model, lambda m: m.likelihood))
-    # Logarithms, the kernel's first, then the noise, then points, which stay.
-    sizes = [kernel.size, own.size - kernel.size, numbers.size - own.size]
-    reach = np.repeat([np.log(WARM_FACTOR), np.inf, 0.0], sizes)
+    numbers, kernel, noise = (
+        free(start, *held),
+        *(len(jax.tree.leaves(part)) for part in (start.kernel, start.likelihood)),
+    )
+    # Of logarithms: the kernel's, the noise's, and none of points.
+    reaches = [np.log(WARM_FACTOR)] * kernel + [np.inf] * noise + [0.0]
+    reach = np.concatenate([np.full(np.size(x), reaches[i]) for i, x in zip(numbers.where, numbers.parts, strict=True)])
     at = np.concatenate([np.ravel(part) for part in numbers.parts])
     box = at - reach, at + reach
     learned = maximise(objective, prior, start, few, WARM_ITERATIONS, None, *held, box=box).model
