@@ -6,7 +6,10 @@ tries it and k-means on a sample of rows, and greedy variance too up to 5,000 ro
 tables), and keeps the one with the highest bound.
 """
 
+from functools import partial
+
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax import lax
 from jaxtyping import Array, Float
@@ -66,26 +69,31 @@ def rpcholesky(kernel: AbstractKernel, X: Rows, M: int, seed: int, lloyd_steps: 
 
 
 def _pivots(kernel, X, M, seed):
-    """K ≈ FᵀF by rows i₁, i₂, …, drawn (with a seed) or greatest: F_j = (K_i − F_:iᵀF)/√d_i, d ← d − F_j². Time N M²,
-    memory N M; on the host, but for rows of K, for a loop of it all takes twenty times as long to compile.
-    """
-    X, rng = jax.device_put(X), None if seed is None else np.random.default_rng(seed)
-    d, F, rows = np.array(_row(kernel, X, np.intp(0))[1], float), np.empty((min(M, len(X)), len(X))), []
+    draw, key = np.asarray(seed is not None), jax.random.key(0 if seed is None else seed)
+    rows, variances, scale = _pivoted_cholesky(kernel, jax.device_put(X), min(M, len(X)), draw, key)
     # A pivot that the others explain adds a duplicate: stop where 1e-9 of the variance is left (methods f.6).
-    least = 1e-9 * np.mean(d)
-    while len(rows) < len(F) and np.max(d) > least:
-        j, i = len(rows), np.intp(np.argmax(d) if rng is None else rng.choice(len(d), p=d / np.sum(d)))
-        F[j] = (np.asarray(_row(kernel, X, i)[0]) - F[:j, i] @ F[:j]) / np.sqrt(d[i])
-        d = np.maximum(d - F[j] ** 2, 0)
-        d[i] = 0
-        rows.append(i)
-    return np.array(rows or [0])
+    good = np.asarray(variances) > 1e-9 * float(scale)
+    return np.asarray(rows)[: max(1, int(np.argmin(good)) if not good.all() else len(good))]
 
 
-@jax.jit
-def _row(kernel, X: Float[Array, "N D"], i):
-    """K_i and diag K."""
-    return kernel(lax.dynamic_slice_in_dim(X, i, 1), X)[0], kernel.diag(X)
+@partial(jax.jit, static_argnums=2)
+def _pivoted_cholesky(kernel, X: Float[Array, "N D"], M: int, draw, key):
+    """K ≈ FᵀF by rows i₁, i₂, …: F_j = (K_i − F_:iᵀF)/√d_i, d ← d − F_j². Time N M², memory N M. One program, whether
+    rows are drawn or chosen."""
+    d0 = kernel.diag(X)
+
+    def step(j, carry):
+        F, d, rows, variances = carry
+        weighted = lambda: jax.random.categorical(jax.random.fold_in(key, j), jnp.log(d))
+        i = lax.cond(draw, weighted, lambda: jnp.argmax(d))
+        f = (kernel(lax.dynamic_slice_in_dim(X, i, 1), X)[0] - F[:, i] @ F) / jnp.sqrt(jnp.maximum(d[i], 1e-30))
+        f = jnp.where(d[i] > 0, f, 0)
+        left = jnp.maximum(d - f**2, 0).at[i].set(0)
+        return F.at[j].set(f), left, rows.at[j].set(i), variances.at[j].set(d[i])
+
+    empty = (jnp.zeros((M, X.shape[0]), X.dtype), d0, jnp.zeros(M, int), jnp.zeros(M, X.dtype))
+    _, _, rows, variances = lax.fori_loop(0, M, step, empty)
+    return rows, variances, jnp.mean(d0)
 
 
 def sample(data: Dataset, size: int, seed: int) -> Dataset:
