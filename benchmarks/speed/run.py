@@ -44,7 +44,7 @@ def arguments() -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", help=f"some of {','.join(SECTIONS)}; default: all but quality")
-    of_cases = "of steps, collapsed and predict: those with this regular expression in their names"
+    of_cases = "of steps, collapsed, predict and quality: those with this regular expression in their names"
     parser.add_argument("--cases", type=pattern, default="", help=of_cases)
     parser.add_argument("--quick", action="store_true", help="toy sizes: does it work?")
     parser.add_argument("--repeats", type=int, help="rounds (7; quick: 2)")

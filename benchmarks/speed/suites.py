@@ -17,7 +17,7 @@ from talk import ENVIRONMENT, WorkerError, interpreter, settle
 
 Rows = Iterator[dict[str, Any]]
 JITTER = {"float64": 1e-7, "float32": 1e-4}
-BY_CASE = ("steps", "collapsed", "predict")  # of which some cases may be asked for
+BY_CASE = ("steps", "collapsed", "predict", "quality")  # of which some cases may be asked for
 COARSE = {"float64": 1.0, "float32": 1e4}  # times a case's tolerance
 
 
