@@ -35,6 +35,8 @@ def test_blocks_give_what_the_whole_gives(M):
     close(lower_transposed_product(L, B), L.T @ B)
     close(jnp.tril(tril_product(B, 2 * B)), np.tril(2 * B @ B.T))
     close(symmetric_product(B, 2 * B), 2 * B @ B.T)
+    several = jnp.stack([B, 3 * B])
+    close(symmetric_product(several, several), several @ several.mT)
     close(square(L), L @ L.T)
     close(gram(B, weight), (B * weight) @ B.T)
 

@@ -62,7 +62,15 @@ def test_a_warm_start_keeps_back_what_few_rows_cannot_know(by_the_bound, dtype, 
         prior = LengthscalePrior.around(model.kernel, Settings())
         if by_the_bound:
             monkeypatch.setattr(starts, "RACE_ROWS", 300)
+        maxima, maximise = [], starts.maximise
+        watched = lambda *given, **options: maxima.append((given[2], maximise(*given, **options))) or maxima[-1][1]
+        monkeypatch.setattr(starts, "maximise", watched)
         warm = starts._warm(model, data, Settings(num_inducing=300), prior, dtype)
+    ((start, learned),) = maxima
+    assert learned.bound > learned.history[0].bound + 10
+    assert (start.posterior is not None) == by_the_bound
+    if by_the_bound:
+        assert np.array_equal(learned.model.posterior.Z, start.posterior.Z)  # a point stays at its row
     assert {x.dtype for x in jax.tree.leaves(warm)} == {np.dtype("float64")}
     assert warm.kernel.variance <= model.kernel.variance
     assert warm.likelihood.variance >= model.likelihood.variance
@@ -139,13 +147,13 @@ def test_many_points_start_warm_from_the_exact_evidence_of_as_many_rows(monkeypa
     monkeypatch.setattr(starts, "RACE_ROWS", 300)
     with jax.enable_x64(True):
         model, data = naval()
-        objective, start, few = starts._exactly(model, data, Settings(num_inducing=200, seed=3))
+        start, few = starts._on_few_rows(model, data, Settings(num_inducing=200, seed=3))
         own = jax.tree.map(lambda x: x[:200], few)
         # At noise enough beside the points' jitter, which the exact evidence has none of.
-        np.testing.assert_allclose(objective(start, few), evidence(model, own), rtol=1e-5)
+        np.testing.assert_allclose(tight(start, few), evidence(model, own), rtol=1e-5)
         assert len(few) == len(data) and np.count_nonzero(few.weight) == 200
-        for settings in (Settings(num_inducing=149), Settings(num_inducing=149, learn_inducing=False)):
-            assert starts._exactly(model, data, settings)[0] is evidence
+        start, few = starts._on_few_rows(model, data, Settings(num_inducing=149))
+        assert start is model and len(few) == starts.WARM_ROWS
 
 
 @pytest.mark.parametrize("M, learn_inducing", [(23, True), (153, True), (153, False)])
@@ -184,17 +192,17 @@ def test_float32_serves_as_long_as_it_resolves_one_beside_the_rows():
 
 
 def test_what_rows_do_not_foretell_of_each_other_is_the_noise_and_what_they_cannot_know():
-    smooth, noisy = precision.unforetold(waves(0.0, 300)), precision.unforetold(waves(0.5, 300))
+    smooth, noisy = precision.leave_one_out_error(waves(0.0, 300)), precision.leave_one_out_error(waves(0.5, 300))
     assert 0 < smooth < 1e-6
     share = 0.25 / (0.25 + 0.96)  # of y's variance, which `waves` makes 1
     assert 0.9 * share < noisy < 1.4 * share
     few = waves(0.5, 300)
     in_other_units = dataset(1e3 * few.X + 7, 10 * few.y - 3, dtype="float64")
-    np.testing.assert_allclose(precision.unforetold(in_other_units), 100 * noisy, rtol=1e-9)
+    np.testing.assert_allclose(precision.leave_one_out_error(in_other_units), 100 * noisy, rtol=1e-9)
     alike = dataset(np.ones((20, 2)), np.ones(20), dtype="float64")
-    assert precision.unforetold(alike) == 0.0
+    assert precision.leave_one_out_error(alike) == 0.0
     bad = dataset(np.full((20, 2), np.nan), np.ones(20), dtype="float64")
-    assert precision.unforetold(bad) == 0.0  # the climb says what is wrong
+    assert precision.leave_one_out_error(bad) == 0.0  # the climb says what is wrong
 
 
 def test_a_row_is_foretold_by_the_process_of_the_others():
@@ -209,7 +217,7 @@ def test_a_row_is_foretold_by_the_process_of_the_others():
             others = [np.delete(np.arange(40), i) for i in range(40)]
             error.append([y[i] - G[i, j] @ np.linalg.solve(G[np.ix_(j, j)], y[j]) for i, j in enumerate(others)])
     expected = np.mean(np.square(error[int(np.argmax(evidence))])) * np.var(few.y)
-    np.testing.assert_allclose(precision.unforetold(few), expected, rtol=1e-6)
+    np.testing.assert_allclose(precision.leave_one_out_error(few), expected, rtol=1e-6)
 
 
 def test_float32_serves_where_rows_do_not_foretell_each_other():

@@ -59,7 +59,7 @@ class GPRegressor(RegressorMixin, AbstractEstimator):
         The tight collapsed bound (Titsias 2025), or Titsias' of 2009. Never above the evidence, and tight ≥ vfe.
     initial : {"warm", "robust", "ulapane"}, default "warm"
         Start of lengthscales and variance, when `kernel` is a name. "robust": √D and the variance of y. "warm": the
-        same, then an exact fit of 500 rows, for the sparse methods. "ulapane": the scheme of Ulapane et al. 2020.
+        same, then an exact fit of few rows, for the sparse methods. "ulapane": the scheme of Ulapane et al. 2020.
     lengthscale_prior : float, default 1.5
         s of the prior log ℓ ~ N(log ℓ₀, s²) of every lengthscale, ℓ₀ its start: with few rows and many columns the
         likelihood alone switches columns on and off by chance. Full passes maximise the bound less ½ Σ (log ℓ/ℓ₀)²/s²;

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ..data import Dataset
 from ..inducing import RACE_ROWS, candidates, first, sample
 from ..kernels import AbstractStationary, Periodic
 from ..likelihoods import Gaussian
@@ -26,8 +27,8 @@ SHORT_RACE = 8  # iterations, where each takes an inner loop
 SMALL = 500  # rows for which the race goes on to the end
 SAMPLE_ITERATIONS, SAMPLE_SHARE = 70, 1 / 3  # beyond `RACE_ROWS` rows
 WARM_ROWS, WARM_ITERATIONS = 500, 50
-ENOUGH_POINTS = 150  # with a row at each they are enough of them
-FORETOLD_ROWS = 300
+ENOUGH_POINTS = 150  # for a warm fit of as many rows
+ERROR_ROWS = 300  # of which each is foretold by the others
 WARM_FACTOR = 10  # by which a number of the kernel may become larger or smaller
 
 
@@ -117,7 +118,7 @@ def start_sparse(model, data, settings, prior) -> tuple[Model, tuple[str, ...], 
     """
     M, runners, bases, coarse = asked(data, settings), {}, {"": model}, None
     if settings.mixed and len(data) > RACE_ROWS:
-        coarse = serves(model.kernel, sample(data, FORETOLD_ROWS, settings.seed), float(np.sum(data.weight)))
+        coarse = serves(model.kernel, sample(data, ERROR_ROWS, settings.seed), float(np.sum(data.weight)))
     if settings.warm:
         warm = _warm(model, data, settings, prior, np.float32 if coarse else data.X.dtype)
         bases = ({} if len(data) > RACE_ROWS else bases) | {" (warm)": warm}
@@ -142,15 +143,14 @@ def _warm(model, data, settings, prior, dtype) -> Model:
     distance of any two values of a column, and L-BFGS-B's first long steps may reach that place: so the kernel stays in
     a box (one column of NAVAL has 19 values, and without the box three samples of ten ended there, for good).
     """
-    objective, start, few = _exactly(model, data, settings)
+    start, few = _on_few_rows(model, data, settings)
     start, few, prior = cast((start, few, prior), dtype)
+    objective = evidence if start.posterior is None else collapsed_objective(settings)
     held = held_points(settings)
-    numbers, kernel, noise = (
-        free(start, *held),
-        *(len(jax.tree.leaves(part)) for part in (start.kernel, start.likelihood)),
-    )
-    # Of logarithms: the kernel's, the noise's, and none of points.
-    reaches = [np.log(WARM_FACTOR)] * kernel + [np.inf] * noise + [0.0]
+    numbers = free(start, *held)
+    # Logarithms of the kernel may go so far, that of the noise anywhere, and points nowhere.
+    leaves = [len(jax.tree.leaves(part)) for part in (start.kernel, start.likelihood, start.posterior)]
+    reaches = np.repeat([np.log(WARM_FACTOR), np.inf, 0.0], leaves)
     reach = np.concatenate([np.full(np.size(x), reaches[i]) for i, x in zip(numbers.where, numbers.parts, strict=True)])
     at = np.concatenate([np.ravel(part) for part in numbers.parts])
     box = at - reach, at + reach
@@ -164,11 +164,11 @@ def _warm(model, data, settings, prior, dtype) -> Model:
     return cast(Model(kernel, noise), data.X.dtype)
 
 
-def _exactly(model, data, settings):
-    """The exact evidence of a few rows: objective, model and rows. Where there are to be many pseudo-points it is the
-    sparse bound of as many rows with a point in each, by the program that will climb: none is compiled for it."""
+def _on_few_rows(model, data, settings) -> tuple[Model, Dataset]:
+    """A model and rows whose exact evidence is to be maximised. Where there are to be many pseudo-points, as many rows
+    with a point in each, of which the collapsed bound is the evidence, by the program that will climb."""
     M = asked(data, settings)
     if len(data) <= RACE_ROWS or M < ENOUGH_POINTS:
-        return evidence, model, sample(data, WARM_ROWS, settings.seed)
+        return model, sample(data, WARM_ROWS, settings.seed)
     few = first(data if len(data) <= COLLAPSED_ROWS else sample(data, RACE_ROWS, settings.seed), M, settings.seed)
-    return collapsed_objective(settings), Model(model.kernel, model.likelihood, InducingPoints(few.X[:M])), few
+    return Model(model.kernel, model.likelihood, InducingPoints(few.X[:M])), few
