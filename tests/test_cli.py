@@ -4,8 +4,8 @@ import json
 import os
 import signal
 import subprocess
+import sys
 import time
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 from commands import COMMAND
 
-from pseudopoint import GPRegressor, metrics, tasks
+from pseudopoint import GPRegressor, cli, metrics, tasks
 from pseudopoint.tables import TableEncoder
 
 
@@ -135,7 +135,9 @@ def test_classes_from_table_to_report(folder):
     assert any("never had ('Paris')" in note for note in json.loads(scored.stdout)["notes"])
 
 
-def bad_commands(folder: Path) -> dict[str, tuple[tuple, str]]:
+@pytest.fixture(scope="module")
+def spoilt(folder) -> Path:
+    """The same, beside tables and models that are none."""
     table = make_table()
     table.assign(price=3.5).to_csv(folder / "constant.csv", index=False)
     table.assign(size=np.where(table.index == 4, np.inf, 1.0)).to_csv(folder / "infinite.csv", index=False)
@@ -148,50 +150,65 @@ def bad_commands(folder: Path) -> dict[str, tuple[tuple, str]]:
     (folder / "short.safetensors").write_bytes(blob[: len(blob) // 2])
     (folder / "flipped.safetensors").write_bytes(blob[:-9] + bytes([blob[-9] ^ 1]) + blob[-8:])
     table.drop(columns="size").to_csv(folder / "lacking.csv", index=False)
-    fit, target = ("fit", "train.csv"), ("--target", "price")
-    return {
-        "unknown target": ((*fit, "--target", "prize"), "did you mean 'price'"),
-        "text as numbers": ((*fit, "--target", "city", "--task", "regression"), "not numeric"),
-        "contradiction": (
-            (*fit, *target, "--task", "classification", "--likelihood", "beta"),
-            "'beta' is for regression",
-        ),
-        "unknown likelihood": ((*fit, *target, "--likelihood", "cauchy"), "student_t"),
-        "no target option": (fit, "--target"),
-        "missing file": (("fit", "nowhere.csv", *target), "nowhere.csv"),
-        "unknown suffix": (("fit", "table.xlsx", *target), ".csv"),
-        "empty file": (("fit", "empty.csv", *target), "empty"),
-        "no rows": (("fit", "header.csv", "--target", "a"), "row"),
-        "column twice": (("fit", "twice.csv", "--target", "a"), "'a'"),
-        "binary garbage": (("fit", "noise.parquet", *target), "noise.parquet"),
-        "constant target": (("fit", "constant.csv", *target), "constant"),
-        "infinite input": (("fit", "infinite.csv", *target), "'size'"),
-        "unknown kernel": ((*fit, *target, "--kernel", "spline"), "matern52"),
-        "unknown posterior": ((*fit, *target, "--posterior", "orthogona"), "orthogonal"),
-        "zero points": ((*fit, *target, "--inducing", 0), "inducing"),
-        "test fraction": ((*fit, *target, "--test-fraction", 1.5), "test fraction"),
-        "no folder": ((*fit, *target, "--out", "away/m.safetensors"), "folder"),
-        "truncated model": (("inspect", "short.safetensors"), "short.safetensors"),
-        "damaged model": (("predict", "flipped.safetensors", "train.csv", "--out", "x.csv"), "damaged"),
-        "foreign model": (("score", "train.csv", "train.csv"), "no model file"),
-        "missing column": (("predict", "m.safetensors", "lacking.csv", "--out", "x.csv"), "'size'"),
-        "bad interval": (("score", "m.safetensors", "train.csv", "--interval", 2), "between 0 and 1"),
-        "output suffix": (("predict", "m.safetensors", "train.csv", "--out", "x.doc"), "x.doc"),
-        "unknown command": (("fitt",), "fitt"),
-    }
+    return folder
 
 
-def test_every_bad_input_is_one_clear_sentence(folder):
-    commands = bad_commands(folder)
-    with ThreadPoolExecutor(2) as pool:
-        results = list(pool.map(lambda item: run(folder, *item[0]), commands.values()))
-    for (name, (_, word)), done in zip(commands.items(), results, strict=True):
-        assert done.returncode == 2, (name, done.returncode, done.stderr)
-        assert "Traceback" not in done.stderr and done.stdout == "", name
-        assert word in done.stderr, (name, done.stderr)
-        if "Usage" not in done.stderr:
-            assert done.stderr.count("\n") == 1 and done.stderr.startswith("pseudopoint: "), (name, done.stderr)
-    assert not (folder / "x.csv").exists()
+FIT, TARGET = ("fit", "train.csv"), ("--target", "price")
+BAD = {
+    "unknown target": ((*FIT, "--target", "prize"), "did you mean 'price'"),
+    "text as numbers": ((*FIT, "--target", "city", "--task", "regression"), "not numeric"),
+    "contradiction": (
+        (*FIT, *TARGET, "--task", "classification", "--likelihood", "beta"),
+        "'beta' is for regression",
+    ),
+    "unknown likelihood": ((*FIT, *TARGET, "--likelihood", "cauchy"), "student_t"),
+    "no target option": (FIT, "--target"),
+    "missing file": (("fit", "nowhere.csv", *TARGET), "nowhere.csv"),
+    "unknown suffix": (("fit", "table.xlsx", *TARGET), ".csv"),
+    "empty file": (("fit", "empty.csv", *TARGET), "empty"),
+    "no rows": (("fit", "header.csv", "--target", "a"), "row"),
+    "column twice": (("fit", "twice.csv", "--target", "a"), "'a'"),
+    "binary garbage": (("fit", "noise.parquet", *TARGET), "noise.parquet"),
+    "constant target": (("fit", "constant.csv", *TARGET), "constant"),
+    "infinite input": (("fit", "infinite.csv", *TARGET), "'size'"),
+    "unknown kernel": ((*FIT, *TARGET, "--kernel", "spline"), "matern52"),
+    "unknown posterior": ((*FIT, *TARGET, "--posterior", "orthogona"), "orthogonal"),
+    "zero points": ((*FIT, *TARGET, "--inducing", 0), "inducing"),
+    "test fraction": ((*FIT, *TARGET, "--test-fraction", 1.5), "test fraction"),
+    "no folder": ((*FIT, *TARGET, "--out", "away/m.safetensors"), "folder"),
+    "truncated model": (("inspect", "short.safetensors"), "short.safetensors"),
+    "damaged model": (("predict", "flipped.safetensors", "train.csv", "--out", "x.csv"), "damaged"),
+    "foreign model": (("score", "train.csv", "train.csv"), "no model file"),
+    "missing column": (("predict", "m.safetensors", "lacking.csv", "--out", "x.csv"), "'size'"),
+    "bad interval": (("score", "m.safetensors", "train.csv", "--interval", 2), "between 0 and 1"),
+    "output suffix": (("predict", "m.safetensors", "train.csv", "--out", "x.doc"), "x.doc"),
+    "unknown command": (("fitt",), "fitt"),
+}
+
+
+def refused(done: subprocess.CompletedProcess, word: str) -> None:
+    assert done.returncode == 2, (done.returncode, done.stderr)
+    assert "Traceback" not in done.stderr and done.stdout == ""
+    assert word in done.stderr, done.stderr
+    if "Usage" not in done.stderr:
+        assert done.stderr.count("\n") == 1 and done.stderr.startswith("pseudopoint: "), done.stderr
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_every_bad_input_is_one_clear_sentence(spoilt, name, monkeypatch, capsys):
+    arguments, word = BAD[name]
+    monkeypatch.chdir(spoilt)
+    monkeypatch.setattr(sys, "argv", ["pseudopoint", *map(str, arguments)])
+    with pytest.raises(SystemExit) as done:
+        cli.main()
+    refused(subprocess.CompletedProcess(arguments, done.value.code, *capsys.readouterr()), word)
+    assert not (spoilt / "x.csv").exists()
+
+
+@pytest.mark.parametrize("name", ["no target option", "infinite input", "damaged model"])
+def test_so_it_is_for_a_process(spoilt, name):
+    arguments, word = BAD[name]
+    refused(run(spoilt, *arguments), word)
 
 
 @pytest.mark.skipif(os.name == "nt", reason="POSIX signals")

@@ -57,6 +57,11 @@ def sharp(point, data):
     return -jnp.sqrt(jnp.abs(point.x[0]))
 
 
+def level(point, data):
+    """So flat about its maximum that iterations gain ever less for long."""
+    return data - jnp.sum((point.x * jnp.array([1.0, 2.0, 3.0])) ** 6) - (point.scale - 3) ** 2
+
+
 def unreachable(point, data):
     return point.x[0] * jnp.nan
 
@@ -121,6 +126,24 @@ def test_the_number_of_iterations_is_kept_to():
     result = lbfgsb(hill, at(5.0, 5.0, 5.0), 7.0, max_iter=3)
     assert len(result.history) == 3 and not result.converged
     assert result.bound < 7.0 - 1e-6
+
+
+@pytest.mark.parametrize("scale", [1.0, 8.0])
+def test_it_has_converged_where_ten_iterations_gain_less_than_enough_of_the_bound(scale):
+    whole, brief = (lbfgsb(level, at(5.0, 5.0, 5.0), 7.0, scale=scale, enough=enough) for enough in (0.0, 0.1))
+    gains = np.array([record.bound for record in whole.history])
+    gains = gains[10:] - gains[:-10]
+    assert brief.converged and 10 < len(brief.history) < len(whole.history)
+    assert len(brief.history) == 10 + 1 + np.argmax(gains < 0.1)  # the first ten that do not
+    assert brief.history[-1].bound == brief.bound == float(jax.jit(level)(brief.model, 7.0))
+    assert whole.bound - 0.1 < brief.bound
+
+
+@pytest.mark.parametrize("coarse", [None, lambda model: True], ids=["float64", "float32 first"])
+def test_enough_is_asked_of_the_iterations_of_one_round_and_again_in_float64(coarse):
+    result, rough = climbed(coarse, level, enough=0.01, scale=10.0)
+    assert result.converged and result.bound > 7.0 - 0.05
+    assert rough.any() == (coarse is not None) and not rough[-1]
 
 
 def test_a_step_over_a_wall_is_undone_and_the_maximum_still_found():

@@ -15,6 +15,7 @@ __all__ = ["lbfgsb"]
 
 PAIRS = 20
 ROUND = 16  # iterations of the first round; every other has twice as many as the one before
+PATIENCE = 10  # iterations that together gain enough, or are the last
 
 
 def lbfgsb(
@@ -29,6 +30,7 @@ def lbfgsb(
     probe: Any = None,
     coarse: Callable[[Any], bool] | None = None,
     box: tuple[Any, Any] | None = None,
+    enough: float = 0.0,
 ) -> Maximum:
     """Maximises `bound(model, data)` over the free numbers of a model by L-BFGS-B with 20 pairs.
 
@@ -49,26 +51,29 @@ def lbfgsb(
     and what float32 does not see any more, is in the model's own precision.
 
     `box` = (lower, upper), vectors [P], bounds the unconstrained numbers; the start lies inside.
+
+    It has converged where an iteration gains less than 1e-9 of the objective or no component of the gradient exceeds
+    1e-6, and where 10 iterations of a round have gained less than `enough`, in units of the bound.
     """
     climb = Climb(bound, free, data, carry=carry, scale=scale, progress=progress, total=max_iter)
     length = max_iter if probe is None else ROUND
     if coarse is not None and coarse(free.model) and climb.coarsen():
-        _, length = _rounds(climb, probe, length, coarse, box)
+        _, length = _rounds(climb, probe, length, coarse, box, enough)
         if not _goes_on(climb):
             return climb.maximum(False)
     climb.refine()
-    result, _ = _rounds(climb, probe, length, lambda model: True, box)
+    result, _ = _rounds(climb, probe, length, lambda model: True, box, enough)
     return climb.maximum(result.status == 0)
 
 
-def _rounds(climb: Climb, probe: Any, length: int, serves: Callable[[Any], bool], box: Any):
+def _rounds(climb: Climb, probe: Any, length: int, serves: Callable[[Any], bool], box: Any, enough: float):
     """Rounds until one converges or fails, iterations end, or the model is none that this serves; the last, and the
     length of the next."""
     while True:
         unit = np.ones_like(climb.best) if probe is None else units(climb, cast(probe, climb.free.dtype))
         left = _left(climb)
         limits = left | {"maxiter": min(length, left["maxiter"])}
-        result, length = _round(climb, unit, limits, box), 2 * length
+        result, length = _round(climb, unit, limits, box, enough), 2 * length
         if not (result.status == 1 and _goes_on(climb) and serves(climb.model())):
             return result, length
 
@@ -81,9 +86,9 @@ def _goes_on(climb: Climb) -> bool:
     return min(_left(climb).values()) > 0
 
 
-def _round(climb: Climb, unit: np.ndarray, limits: dict, box: Any) -> scipy.optimize.OptimizeResult:
+def _round(climb: Climb, unit: np.ndarray, limits: dict, box: Any, enough: float) -> scipy.optimize.OptimizeResult:
     """L-BFGS-B from the best point so far, on z of ξ = start + unit · z."""
-    start = climb.best.copy()
+    start, lowest = climb.best.copy(), [climb.lowest]
 
     def walled(z):
         x = start + unit * z
@@ -92,13 +97,24 @@ def _round(climb: Climb, unit: np.ndarray, limits: dict, box: Any) -> scipy.opti
         value, gradient = (value, gradient) if np.isfinite(value) else (climb.lowest + 1.0 + away @ away, 2 * away)
         return value, unit * gradient
 
+    def settled():
+        return len(lowest) > PATIENCE and (lowest[-1 - PATIENCE] - lowest[-1]) * climb.scale < enough
+
+    def noted(z):
+        climb.record(start + unit * z)
+        lowest.append(climb.lowest)
+        if settled():
+            raise StopIteration
+
     sides = box and list(zip(*((np.asarray(side, float) - start) / unit for side in box), strict=True))
-    return scipy.optimize.minimize(
+    result = scipy.optimize.minimize(
         walled,
         np.zeros_like(start),
         jac=True,
         method="L-BFGS-B",
         bounds=sides,
-        callback=lambda z: climb.record(start + unit * z),
+        callback=noted,
         options={"maxcor": PAIRS, "ftol": 1e-9, "gtol": 1e-6, **limits},
     )
+    result.status = 0 if settled() else result.status  # SciPy's versions have numbers of their own for it
+    return result
