@@ -186,12 +186,12 @@ BAD = {
 }
 
 
-def refused(done: subprocess.CompletedProcess, word: str) -> None:
-    assert done.returncode == 2, (done.returncode, done.stderr)
-    assert "Traceback" not in done.stderr and done.stdout == ""
-    assert word in done.stderr, done.stderr
-    if "Usage" not in done.stderr:
-        assert done.stderr.count("\n") == 1 and done.stderr.startswith("pseudopoint: "), done.stderr
+def refused(status: object, out: str, error: str, word: str) -> None:
+    assert status == 2, (status, error)
+    assert "Traceback" not in error and out == ""
+    assert word in error, error
+    if "Usage" not in error:
+        assert error.count("\n") == 1 and error.startswith("pseudopoint: "), error
 
 
 @pytest.mark.parametrize("name", BAD)
@@ -201,14 +201,16 @@ def test_every_bad_input_is_one_clear_sentence(spoilt, name, monkeypatch, capsys
     monkeypatch.setattr(sys, "argv", ["pseudopoint", *map(str, arguments)])
     with pytest.raises(SystemExit) as done:
         cli.main()
-    refused(subprocess.CompletedProcess(arguments, done.value.code, *capsys.readouterr()), word)
+    out, error = capsys.readouterr()
+    refused(done.value.code, out, error, word)
     assert not (spoilt / "x.csv").exists()
 
 
 @pytest.mark.parametrize("name", ["no target option", "infinite input", "damaged model"])
 def test_so_it_is_for_a_process(spoilt, name):
     arguments, word = BAD[name]
-    refused(run(spoilt, *arguments), word)
+    done = run(spoilt, *arguments)
+    refused(done.returncode, done.stdout, done.stderr, word)
 
 
 @pytest.mark.skipif(os.name == "nt", reason="POSIX signals")
