@@ -15,7 +15,7 @@ __all__ = ["lbfgsb"]
 
 PAIRS = 20
 ROUND = 16  # iterations of the first round; every other has twice as many as the one before
-PATIENCE = 10  # iterations that together gain enough, or are the last
+PATIENCE = 10  # iterations that together gain enough, or are the last; not while a round still gathers its pairs
 
 
 def lbfgsb(
@@ -53,7 +53,8 @@ def lbfgsb(
     `box` = (lower, upper), vectors [P], bounds the unconstrained numbers; the start lies inside.
 
     It has converged where an iteration gains less than 1e-9 of the objective or no component of the gradient exceeds
-    1e-6, and where 10 iterations of a round have gained less than `enough`, in units of the bound.
+    1e-6, and where 10 iterations, in a round that has its 20 pairs, have gained less than `enough` together, in units of
+    the bound.
     """
     climb = Climb(bound, free, data, carry=carry, scale=scale, progress=progress, total=max_iter)
     length = max_iter if probe is None else ROUND
@@ -98,7 +99,7 @@ def _round(climb: Climb, unit: np.ndarray, limits: dict, box: Any, enough: float
         return value, unit * gradient
 
     def settled():
-        return len(lowest) > PATIENCE and (lowest[-1 - PATIENCE] - lowest[-1]) * climb.scale < enough
+        return len(lowest) > PAIRS and (lowest[-1 - PATIENCE] - lowest[-1]) * climb.scale < enough
 
     def noted(z):
         climb.record(start + unit * z)
