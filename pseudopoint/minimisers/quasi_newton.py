@@ -53,7 +53,7 @@ def lbfgsb(
     `box` = (lower, upper), vectors [P], bounds the unconstrained numbers; the start lies inside.
 
     It has converged where an iteration gains less than 1e-9 of the objective or no component of the gradient exceeds
-    1e-6, and where 10 iterations, in a round that has its 20 pairs, have gained less than `enough` together, in units of
+    1e-6, and where 10 iterations of a round that has its 20 pairs have gained less than `enough` together, in units of
     the bound.
     """
     climb = Climb(bound, free, data, carry=carry, scale=scale, progress=progress, total=max_iter)
