@@ -45,7 +45,7 @@ def with_derivatives(L, E, G):
     return of(inverse_of_chol), of(lambda L: jax.lax.linalg.triangular_solve(L, eye, left_side=True, lower=True))
 
 
-@pytest.mark.parametrize("M", [81, 200, 201])  # a half is one of 40 and 41; two of 50 and 50; of 50 and 51
+@pytest.mark.parametrize("M", [101, 200, 201])  # halves of 50 and 51; 100 and 100; 100, and 50 and 51
 def test_an_inverse_by_halves_is_that_of_numpy_and_has_the_derivatives_of_a_solve(M):
     L, (E, G) = np.linalg.cholesky(covariance(M)), rng.normal(size=(2, M, M))
     ours, plain = with_derivatives(L, E, G)
@@ -62,7 +62,7 @@ def test_an_inverse_by_halves_is_that_of_numpy_and_has_the_derivatives_of_a_solv
 
 
 def test_what_stands_above_the_diagonal_is_not_read():
-    M = 81
+    M = 101
     L, (E, G) = np.linalg.cholesky(covariance(M)), rng.normal(size=(2, M, M))
     for mine, other in zip(with_derivatives(L + np.triu(G, 1), E, G)[0], with_derivatives(L, E, G)[0], strict=True):
         np.testing.assert_array_equal(mine, other)
@@ -143,7 +143,7 @@ def test_a_product_has_the_derivatives_of_its_formula_also_under_vmap(name):
 
 def test_two_calls_under_vmap_at_once_factorise_one_matrix_after_another():
     # Batched LAPACK calls of one program wait for each other on two cores (seen with jaxlib 0.10.2).
-    M = 81
+    M = 101
 
     def slope(K, b):
         F = factorise(K, 1e-6)

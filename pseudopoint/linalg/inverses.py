@@ -16,7 +16,7 @@ Scalar = Float[Array, ""]
 
 # Up to QUICK rows LAPACK's solve is quick, beyond SLOW it is slow. In between a quarter of the whole will do: halves of
 # halves gain nothing, and a first fit feels what they take to compile.
-QUICK, SLOW = 80, 130
+QUICK, SLOW = 100, 130
 
 
 # A batched LAPACK call shares its work out on XLA's thread pool and waits. Where every thread of the pool is such a
