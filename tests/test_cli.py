@@ -207,7 +207,7 @@ def test_every_bad_input_is_one_clear_sentence(spoilt, name, monkeypatch, capsys
 
 
 @pytest.mark.parametrize("name", ["no target option", "infinite input", "damaged model"])
-def test_so_it_is_for_a_process(spoilt, name):
+def test_a_process_says_it_in_one_clear_sentence_too(spoilt, name):
     arguments, word = BAD[name]
     done = run(spoilt, *arguments)
     refused(done.returncode, done.stdout, done.stderr, word)

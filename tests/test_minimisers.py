@@ -135,9 +135,8 @@ def test_it_has_converged_where_ten_iterations_gain_less_than_enough_of_the_boun
     gains = gains[10:] - gains[:-10]
     assert brief.converged and len(brief.history) < len(whole.history)
     assert len(brief.history) == 10 + 1 + np.argmax(gains < 0.1)  # the first ten that do not
-    assert (
-        len(lbfgsb(level, at(5.0, 5.0, 5.0), 7.0, scale=scale, enough=1e9).history) == 20
-    )  # as many as there are pairs
+    first = lbfgsb(level, at(5.0, 5.0, 5.0), 7.0, scale=scale, enough=1e9)
+    assert len(first.history) == 20  # not before it has its pairs
     assert brief.history[-1].bound == brief.bound == float(jax.jit(level)(brief.model, 7.0))
     assert whole.bound - 0.1 < brief.bound
 

@@ -120,11 +120,12 @@ def test_many_rows_start_from_one_climb_on_a_sample(monkeypatch):
 
 
 def test_many_numbers_are_measured_in_units_of_a_sample_and_few_in_their_own(monkeypatch):
-    probes, lbfgsb = [], objectives.lbfgsb
+    probes, ends, lbfgsb = [], [], objectives.lbfgsb
 
-    def watched(*arguments, probe, **options):
+    def watched(*arguments, probe, enough, **options):
         probes.append(probe)
-        return lbfgsb(*arguments, probe=probe, **options)
+        ends.append(enough)
+        return lbfgsb(*arguments, probe=probe, enough=enough, **options)
 
     monkeypatch.setattr(objectives, "lbfgsb", watched)
     monkeypatch.setattr(objectives, "chunk_size", lambda N, M: 160)
@@ -136,7 +137,9 @@ def test_many_numbers_are_measured_in_units_of_a_sample_and_few_in_their_own(mon
         assert len(free(sparse).vector) > objectives.FEW >= len(free(model).vector)
         result = objectives.maximise(tight, prior, sparse, data, 3, None)
         objectives.maximise(tight, prior, sparse, data, 1, None, objectives.points)
-    (few, _), none = probes
+        objectives.maximise(evidence, prior, model, cast(inducing.sample(data, 100, 0), "float64"), 1, None)
+    (few, _), none, _ = probes
+    assert ends == [objectives.ENOUGH, objectives.ENOUGH, 0.0]  # nobody shortens an exact fit
     assert np.count_nonzero(few.weight) == 320 and none is None  # whole chunks
     assert objectives.fewer(tight, few, 20, 0) is few
     assert result.bound == result.history[-1].bound > result.history[0].bound

@@ -43,7 +43,7 @@ __all__ = [
 
 FEW = 20  # numbers that L-BFGS-B comes to know by itself
 NEAR = 1e-7  # nats a row that the last step to the best q of `profile` may gain
-ENOUGH = 0.02  # nats that ten iterations are to gain where pseudo-points move: of evidence, an odds ratio of 1.02
+ENOUGH = 0.02  # nats that ten iterations are to gain where there are pseudo-points: of evidence, an odds ratio of 1.02
 
 
 def posterior_q(model: Model) -> Any:
@@ -109,8 +109,8 @@ def unread(objective, model: Model, data: Dataset):
 def profile(model: Model, data: Dataset, q: MeanPrecision):
     """The bound at its best q, found from `q` by natural steps; and that q, for the next search to begin at.
 
-    At the optimum in q the bound's derivative in all else is the partial one (envelope theorem). What is
-    left of it where a step gains less than `NEAR` nats a row, the gradient does not feel.
+    At the optimum in q the bound's derivative in all else is the partial one (envelope theorem). Near enough is where
+    a step gains less than `NEAR` nats a row (ARCHITECTURE.md).
     """
     held = with_q(lax.stop_gradient(model), q)
     q = lax.stop_gradient(converge(held, data, tolerance=NEAR).posterior.q)
