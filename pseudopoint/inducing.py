@@ -6,8 +6,6 @@ tries it and k-means on a sample of rows, and greedy variance too up to 5,000 ro
 tables), and keeps the one with the highest bound.
 """
 
-from functools import partial
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -16,6 +14,7 @@ from jaxtyping import Array, Float
 
 from .data import Dataset, take
 from .kernels import AbstractKernel
+from .programs import program
 
 __all__ = ["METHODS", "RACE_ROWS", "candidates", "first", "greedy_variance", "kmeans", "random", "rpcholesky", "sample"]
 
@@ -70,13 +69,13 @@ def rpcholesky(kernel: AbstractKernel, X: Rows, M: int, seed: int, lloyd_steps: 
 
 def _pivots(kernel, X, M, seed):
     draw, key = np.asarray(seed is not None), jax.random.key(0 if seed is None else seed)
-    rows, variances, scale = _pivoted_cholesky(kernel, jax.device_put(X), min(M, len(X)), draw, key)
+    choose = program(_pivoted_cholesky, "brief", (2,))
+    rows, variances, scale = choose(kernel, jax.device_put(X), min(M, len(X)), draw, key)
     # A pivot that the others explain adds a duplicate: stop where 1e-9 of the variance is left (methods f.6).
     good = np.asarray(variances) > 1e-9 * float(scale)
     return np.asarray(rows)[: max(1, int(np.argmin(good)) if not good.all() else len(good))]
 
 
-@partial(jax.jit, static_argnums=2)
 def _pivoted_cholesky(kernel, X: Float[Array, "N D"], M: int, draw, key):
     """K ≈ FᵀF by rows i₁, i₂, …: F_j = (K_i − F_:iᵀF)/√d_i, d ← d − F_j². Time N M², memory N M. One program, whether
     rows are drawn or chosen."""

@@ -14,12 +14,9 @@ from .history import Progress, Record
 from .minimisers import FitError
 from .optimisers import AbstractStepper
 from .posteriors import Model
+from .programs import program
 
-__all__ = ["BRIEF", "TrainState", "fit", "start"]
-
-# For what runs once and briefly: without LLVM's optimisation half of the compilation is gone, and exponentials take
-# twice as long.
-BRIEF = {"xla_backend_optimization_level": 0}
+__all__ = ["TrainState", "fit", "start"]
 
 
 class TrainState(eqx.Module):
@@ -34,10 +31,9 @@ class TrainState(eqx.Module):
 
 def start(model: Model, stepper: AbstractStepper, data: Dataset, seed: int = 0) -> TrainState:
     """The state before the first step."""
-    return TrainState(model, _first(stepper, model, len(data)), seed, 0)
+    return TrainState(model, program(_first, "once", (2,))(stepper, model, len(data)), seed, 0)
 
 
-@partial(jax.jit, static_argnums=2, compiler_options=BRIEF)
 def _first(stepper, model, num_data):
     """One program: run by itself, every operation would be one to compile."""
     return stepper.init(model, num_data)

@@ -12,7 +12,7 @@ import pseudopoint
 
 PACKAGE = Path(pseudopoint.__file__).parent
 ORDER = """
-    params linalg data kernels likelihoods gaussians posteriors pathwise statistics bounds laplace history inducing
+    programs params linalg data kernels likelihoods gaussians posteriors pathwise statistics bounds laplace history inducing
     initial optimisers minimisers training optimise recipes files compiled persistence metrics tables datasets
     estimators report reproduce tasks cli
 """.split()

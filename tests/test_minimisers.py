@@ -164,14 +164,14 @@ def test_where_the_maximum_lies_behind_the_wall_the_best_point_before_it_is_retu
 
 @pytest.mark.parametrize("bound", [walled, cut_off, lying])
 def test_the_best_of_all_points_that_were_tried_is_returned(bound, monkeypatch):
-    tried, evaluate = [], minimisers.base._value_and_gradient
+    tried, evaluate = [], minimisers.base.evaluated
 
     def watched(*arguments):
         value, gradient, carry = evaluate(*arguments)
         tried.append(float(value))
         return value, gradient, carry
 
-    monkeypatch.setattr(minimisers.base, "_value_and_gradient", watched)
+    monkeypatch.setattr(minimisers.base, "evaluated", watched)
     result = lbfgsb(bound, at(0.0), 0.0)
     assert result.bound == np.nanmax(tried) and len(tried) == result.evaluations
     assert result.undone == np.isnan(tried).sum()
@@ -272,14 +272,14 @@ def fine_hill(point, data):
 
 def climbed(coarse, bound=hill, data=7.0, **options):
     """The result, and the precision of every evaluation."""
-    seen, evaluate = [], minimisers.base._value_and_gradient
+    seen, evaluate = [], minimisers.base.evaluated
 
-    def watched(bound, free, *rest):
+    def watched(haste, bound, free, *rest):
         seen.append(free.dtype)
-        return evaluate(bound, free, *rest)
+        return evaluate(haste, bound, free, *rest)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(minimisers.base, "_value_and_gradient", watched)
+        patch.setattr(minimisers.base, "evaluated", watched)
         patch.setattr(quasi_newton, "ROUND", 2)
         result = lbfgsb(bound, at(5.0, 5.0, 5.0), np.float64(data), probe=np.float64(3.0), coarse=coarse, **options)
     return result, np.array([dtype == jnp.float32 for dtype in seen])

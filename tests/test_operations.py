@@ -22,6 +22,7 @@ from pseudopoint.linalg.inverses import QUICK
 from pseudopoint.optimisers import NaturalGradient, Optax, constant
 from pseudopoint.params import cast, free
 from pseudopoint.posteriors import InducingPoints, Latents, Model, Whitened
+from pseudopoint.recipes.objectives import profile
 
 N, M, B, D, C = 400, 2 * QUICK, 320, 3, 4
 X = np.random.default_rng(0).normal(size=(N, D))
@@ -119,3 +120,15 @@ def test_a_collapsed_bound_and_its_gradient_are_a_few_products_with_the_rows(bou
     at_most(count(None), whole)
     at_most(count(B // 2), whole + M * M * B + (D + 2) * M * B)
     assert count(None)[f"cholesky {M}"] == 2
+
+
+def test_a_profile_evaluates_the_prior_once_for_its_inner_loop_and_its_slopes():
+    start = model(Bernoulli(), MeanPrecision(np.zeros(M), np.eye(M)))
+    q, data = start.posterior.q, batch((X[:B, 0] > 0).astype(float))
+    numbers = free(start, lambda m: m.posterior.q)
+    value = lambda x: profile(numbers.rebuild(x), data, (q, 0.0))[0]
+    counted = operations(jax.value_and_grad(value), numbers.vector)
+    # K_uu, and P of the q that was found, for S and for its entropy, which XLA makes one.
+    assert counted[f"cholesky {M}"] == 3
+    # Another attempt at K_uu; in the inner loop P, the next one, and S for an entropy that nobody reads.
+    assert counted[f"while cholesky {M}"] == 4

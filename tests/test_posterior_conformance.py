@@ -19,7 +19,7 @@ from model_files import assert_same
 from pseudopoint import bounds
 from pseudopoint.gaussians import MeanChol, MeanCovariance, MeanDiagonal
 from pseudopoint.kernels import Matern52
-from pseudopoint.likelihoods import Gaussian
+from pseudopoint.likelihoods import Gaussian, Heteroscedastic
 from pseudopoint.optimisers import with_q
 from pseudopoint.params import cast, free
 from pseudopoint.persistence import load, save
@@ -158,6 +158,27 @@ def test_slopes_are_those_of_finite_differences(name):
     slope = jax.grad(bound)(every.vector) @ along
     (truth,) = finite_differences(lambda t: bound(every.vector + t * along), [np.zeros(())], 1e-3)
     close(slope, truth, 1e-6)
+
+
+@EACH
+@pytest.mark.parametrize("several", [False, True])
+def test_at_the_rows_of_a_table_bounds_and_slopes_are_the_same(name, several):
+    model = made(name)
+    if several:
+        own = lambda p: [getattr(p, field) for field in p.own]
+        each = eqx.tree_at(own, model.posterior, jax.tree.map(lambda x: jnp.stack([x, 2 * x]), own(model.posterior)))
+        model = Model(model.kernel, Heteroscedastic(), Latents(each=each))
+    data, every = P.data(), free(model)
+
+    def bound(vector, at):
+        model = every.rebuild(vector)
+        posterior = model.posterior.at(model.kernel, data.X) if at else model.posterior
+        return bounds.elbo(Model(model.kernel, model.likelihood, posterior), data, N, tight=not several)[0]
+
+    both = jax.jit(lambda vector: tuple(jax.value_and_grad(bound)(vector, at) for at in (True, False)))
+    (ours, slope), (truth, gradient) = both(every.vector)
+    close(ours, truth, 1e-12)
+    close(slope, gradient, 1e-9)
 
 
 DENSE = [name for name in POSTERIORS if hasattr(POSTERIORS[name](0).q, "covariance")]

@@ -97,7 +97,8 @@ def test_many_rows_start_from_one_climb_on_a_sample(monkeypatch):
         climbs.append((int(np.count_nonzero(data.weight)), max_iter))
         return maximise(objective, prior, model, data, max_iter, *rest, **options)
 
-    monkeypatch.setattr(starts, "maximise", watched)
+    for module in (starts, objectives):
+        monkeypatch.setattr(module, "maximise", watched)
     monkeypatch.setattr(objectives, "chunk_size", lambda N, M: 150)
     for module in (starts, inducing, objectives):
         monkeypatch.setattr(module, "RACE_ROWS", 300)

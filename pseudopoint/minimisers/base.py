@@ -9,6 +9,7 @@ import numpy as np
 
 from ..history import Record
 from ..params import cast
+from ..programs import Haste, program
 
 __all__ = ["Climb", "FitError", "Maximum"]
 
@@ -29,7 +30,6 @@ class Maximum(NamedTuple):
     converged: bool
 
 
-@partial(jax.jit, static_argnums=0)
 def _value_and_gradient(bound, free, vector, data, carry):
     def objective(x):
         model = free.rebuild(x)
@@ -37,6 +37,11 @@ def _value_and_gradient(bound, free, vector, data, carry):
 
     (value, carry), gradient = jax.value_and_grad(objective, has_aux=True)(free.split(vector))
     return value, gradient, carry
+
+
+def evaluated(haste: Haste, *at: Any) -> tuple[Any, Any, Any]:
+    """The bound, its gradient an array a field, and the next carry, by a program compiled in that haste."""
+    return program(_value_and_gradient, haste, (0,))(*at)
 
 
 def _flat(parts):
@@ -49,7 +54,6 @@ def _value(bound, free, vector, data):
     return -bound(free.rebuild(vector), data)
 
 
-@jax.jit
 def _rebuilt(free, vector):
     """The model of a vector: one program, where every operation by itself would be one."""
     return free.rebuild(vector)
@@ -57,11 +61,12 @@ def _rebuilt(free, vector):
 
 class Climb:
     """A bound as a function to be minimised, of the unconstrained numbers in SciPy's float64, divided by `scale`. It
-    remembers the best point whose gradient it knows, and what happened.
+    remembers the best point whose gradient it knows, and what happened. `haste` is that of its `program`.
     """
 
-    def __init__(self, bound, free, data, *, carry=None, scale=1.0, progress=None, total=0):
+    def __init__(self, bound, free, data, *, carry=None, scale=1.0, progress=None, total=0, haste: Haste = None):
         self.bound, self.free, self.data, self.scale = bound, free, data, scale
+        self.haste: Haste = haste
         self.fine = free, data
         self.best_carry = carry
         self.progress, self.total = progress, total
@@ -74,7 +79,7 @@ class Climb:
         """−bound/scale and its gradient; infinity and zeros where either is not finite."""
         self.count += 1
         vector = jax.numpy.asarray(x, self.free.dtype)
-        value, gradient, carry = _value_and_gradient(self.bound, self.free, vector, self.data, self.best_carry)
+        value, gradient, carry = evaluated(self.haste, self.bound, self.free, vector, self.data, self.best_carry)
         value, gradient = -float(value) / self.scale, -_flat(gradient) / self.scale
         if not (np.isfinite(value) and np.isfinite(gradient).all()):
             self.undone += 1
@@ -97,7 +102,7 @@ class Climb:
     def slope(self, x: np.ndarray, data: Any) -> np.ndarray:
         """The gradient of −bound on other rows, which counts for nothing."""
         vector = jax.numpy.asarray(x, self.free.dtype)
-        return -_flat(_value_and_gradient(self.bound, self.free, vector, data, self.best_carry)[1])
+        return -_flat(evaluated(self.haste, self.bound, self.free, vector, data, self.best_carry)[1])
 
     def first(self) -> tuple[float, np.ndarray]:
         """At the start. Raises FitError where it is not finite."""
@@ -134,7 +139,7 @@ class Climb:
     def model(self) -> Any:
         """The best model seen."""
         free, _ = self.fine
-        return _rebuilt(free, jax.numpy.asarray(self.best, free.dtype))
+        return program(_rebuilt, "once")(free, jax.numpy.asarray(self.best, free.dtype))
 
     def maximum(self, converged: bool) -> Maximum:
         """The best model seen, and how it was found."""

@@ -8,6 +8,7 @@ import scipy.optimize
 
 from ..history import Progress
 from ..params import Free, cast
+from ..programs import Haste
 from .base import Climb, Maximum
 from .units import units
 
@@ -31,6 +32,7 @@ def lbfgsb(
     coarse: Callable[[Any], bool] | None = None,
     box: tuple[Any, Any] | None = None,
     enough: float = 0.0,
+    haste: Haste = None,
 ) -> Maximum:
     """Maximises `bound(model, data)` over the free numbers of a model by L-BFGS-B with 20 pairs.
 
@@ -50,13 +52,14 @@ def lbfgsb(
     With `coarse`, a function of the model, rounds are in float32 as long as it is true where they begin; what is left,
     and what float32 does not see any more, is in the model's own precision.
 
-    `box` = (lower, upper), vectors [P], bounds the unconstrained numbers; the start lies inside.
+    `box` = (lower, upper), vectors [P], bounds the unconstrained numbers; the start lies inside. `haste` is that of the
+    bound's `program`.
 
     It has converged where an iteration gains less than 1e-9 of the objective or no component of the gradient exceeds
     1e-6, and where 10 iterations of a round that has its 20 pairs have gained less than `enough` together, in units of
     the bound.
     """
-    climb = Climb(bound, free, data, carry=carry, scale=scale, progress=progress, total=max_iter)
+    climb = Climb(bound, free, data, carry=carry, scale=scale, progress=progress, total=max_iter, haste=haste)
     length = max_iter if probe is None else ROUND
     if coarse is not None and coarse(free.model) and climb.coarsen():
         _, length = _rounds(climb, probe, length, coarse, box, enough)

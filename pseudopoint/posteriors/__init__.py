@@ -12,7 +12,7 @@ from .base import (
     prior_factor,
 )
 from .decoupled import Decoupled, DecoupledProjection, Hybrid, InverseHybrid, MeanPoints, Orthogonal, OrthogonalBasis
-from .dense import InducingPoints, Projection, Unwhitened, Whitened
+from .dense import AtRows, InducingPoints, Projection, Unwhitened, Whitened
 from .diagonal import (
     AbstractShift,
     DirectShift,
@@ -30,6 +30,7 @@ __all__ = [
     "AbstractPosterior",
     "AbstractProjection",
     "AbstractShift",
+    "AtRows",
     "BlockOptimum",
     "Decoupled",
     "DecoupledProjection",

@@ -191,6 +191,11 @@ class AbstractPosterior(eqx.Module):
     def project(self, kernel: AbstractKernel) -> Any:
         """An `AbstractProjection` (or `Projections`, of several latent functions), with one factorisation."""
 
+    def at(self, kernel: AbstractKernel, X: Float[Array, "N D"]) -> "AbstractPosterior":
+        """The same posterior for a program that asks for many q, or twice for one, by one kernel at the rows X: what q
+        has no part in may be known to it. Here nothing is."""
+        return self
+
 
 def features(
     kernel: AbstractKernel, Kuu: Factor, Z: Float[Array, "M D"], X: Float[Array, "N D"]

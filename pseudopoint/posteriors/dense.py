@@ -21,7 +21,7 @@ from .base import (
     prior_factor,
 )
 
-__all__ = ["InducingPoints", "Projection", "Unwhitened", "Whitened"]
+__all__ = ["AtRows", "InducingPoints", "Projection", "Unwhitened", "Whitened"]
 
 
 class Projection(AbstractProjection):
@@ -76,9 +76,50 @@ class Whitened(AbstractPosterior):
 
     def project(self, kernel: AbstractKernel) -> Projection:
         """E_q[log p(v)] = −½(tr S + ‖m‖²) − ½M log 2π."""
-        Z, mean, cov = jnp.asarray(self.Z), jnp.asarray(self.q.mean), self.q.covariance()
-        Kuu, log_prior = prior_factor(kernel, Z, self.jitter), log_standard_normal(mean, cov)
-        return Projection(kernel, Z, Kuu, mean, cov, log_prior, self.q.entropy())
+        Z = jnp.asarray(self.Z)
+        return _whitened(kernel, Z, prior_factor(kernel, Z, self.jitter), self.q)
+
+    def at(self, kernel: AbstractKernel, X: Float[Array, "N D"]) -> "AtRows":
+        """With K_uu, its factor and K_uf."""
+        Z = jnp.asarray(self.Z)
+        values = KnownKernel(kernel(Z, X), kernel.diag(X))
+        Kuu = prior_factor(kernel, Z, self.jitter)
+        return AtRows(Z=Z, q=self.q, Kuu=Kuu, values=values, jitter=self.jitter)
+
+
+class KnownKernel(AbstractKernel):
+    """The values of a kernel between certain points and rows, which it gives whatever it is asked for."""
+
+    cross: Float[Array, "M N"]
+    prior: Float[Array, " N"]
+
+    def __call__(self, X: Float[Array, "M D"], Z: Float[Array, "N D"]) -> Float[Array, "M N"]:
+        """[k(xᵢ, zⱼ)]."""
+        return self.cross
+
+    def diag(self, X: Float[Array, "N D"]) -> Float[Array, " N"]:
+        """[k(xᵢ, xᵢ)]."""
+        return self.prior
+
+
+class AtRows(AbstractPosterior):
+    """`Whitened` by one kernel at the rows of one table, where all that q has no part in is known. It predicts nothing
+    else."""
+
+    Z: Points
+    q: AbstractGaussian
+    Kuu: Factor
+    values: KnownKernel
+    jitter: float | None = eqx.field(static=True, default=None)
+
+    def project(self, kernel: AbstractKernel) -> Projection:
+        """As `Whitened`; the kernel is that of the values, and is not asked again."""
+        return _whitened(self.values, self.Z, self.Kuu, self.q)
+
+
+def _whitened(kernel, Z, Kuu, q) -> Projection:
+    mean, cov = jnp.asarray(q.mean), q.covariance()
+    return Projection(kernel, Z, Kuu, mean, cov, log_standard_normal(mean, cov), q.entropy())
 
 
 class Unwhitened(AbstractPosterior):

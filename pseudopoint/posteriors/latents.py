@@ -55,6 +55,10 @@ class Latents(AbstractPosterior):
         axis = 0 if self.separate else None
         return Projections(*jax.vmap(parts, (0, axis), (axis, 0))(select(each), kernel), self.separate)
 
+    def at(self, kernel: AbstractKernel, X: Float[Array, "N D"]) -> "Latents":
+        """With what all functions of one kernel share."""
+        return self if self.separate else eqx.tree_at(lambda p: p.each, self, self.each.at(kernel, X))
+
 
 def _split(tree, names):
     """What is named, and all else: two trees of the same form, each with None where the other has something."""

@@ -1,7 +1,6 @@
 """A fit from start to finish, by each method."""
 
 from collections.abc import Callable
-from functools import lru_cache
 
 import jax
 import numpy as np
@@ -17,12 +16,14 @@ from ..likelihoods import Laplace as DoubleExponential
 from ..linalg import Scalar
 from ..minimisers import FitError, Maximum
 from ..optimise import OPTIMISERS, RATE, STEPS, Options, in_coordinates, optimise
-from ..optimisers import converge, with_q
+from ..optimisers import converge
 from ..params import cast
 from ..posteriors import InducingPoints, Latents, MeanPoints, Model, Whitened
-from ..training import BRIEF, fit, start
+from ..programs import program
+from ..training import fit, start
 from .families import FAMILIES, family_steppers, prior_q
 from .objectives import (
+    climb_profile,
     collapsed_objective,
     exact_evidence,
     explain,
@@ -33,8 +34,6 @@ from .objectives import (
     orthogonal_tight,
     orthogonal_vfe,
     points,
-    posterior_q,
-    profile,
     unread,
 )
 from .precision import ROUGH, serves_classes
@@ -149,9 +148,8 @@ def _fit_profile(model, data, settings, progress) -> Fitted:
     """L-BFGS-B on all but q, with an inner loop of natural gradients to the best q at every step."""
     prior = LengthscalePrior.around(model.kernel, settings)
     model, notes = start_raced(model, data, settings, prior)
-    held, q = (posterior_q, *held_points(settings)), model.posterior.q
-    result = maximise(profile, prior, model, data, settings.max_iter or 200, progress, *held, carry=q)
-    return _settle(result, with_q(result.model, result.carry), data, notes)
+    result, bound = climb_profile(prior, model, data, settings.max_iter or 200, progress, *held_points(settings))
+    return _fitted(result, program(_predictor, "once")(result.model), bound, bound, np.inf, notes)
 
 
 def _fit_minibatches(model, data, settings, progress) -> Fitted:
@@ -253,20 +251,14 @@ def _at_once(model: Model) -> int:
     return max(1024, int(AT_ONCE) // (len(model.posterior.Z) * model.likelihood.latents))
 
 
-@lru_cache(maxsize=16)
-def _program(function: Callable, brief: bool) -> Callable:
-    """A function of (model, data) that a fit calls last and once. What is brief takes longer to compile than to run."""
-    return jax.jit(function, compiler_options=BRIEF if brief else None)
-
-
 def _settle(result: Maximum, model: Model, data, notes, to_the_best: bool = False) -> Fitted:
     """The bound and the predictor of a model whose q is at its best, or is to go there, which takes all rows at once;
     the bound from chunks of rows."""
     size = _at_once(model)
     if len(data) <= size:
-        value, standard, predictor, model = _program(_best_elbos if to_the_best else _elbos, True)(model, data)
+        value, standard, predictor, model = program(_best_elbos if to_the_best else _elbos, "once")(model, data)
     else:
-        stack, elbos = chunked(data, size), _program(_elbos, False)
+        stack, elbos = chunked(data, size), program(_elbos)
         parts = [elbos(model, jax.tree.map(lambda x, i=i: x[i], stack)) for i in range(len(stack.y))]
         # Every chunk pays the KL divergence of its own: all but one are given back.
         divergence, predictor = _divergence(model), parts[0][2]
@@ -279,6 +271,10 @@ def _elbos(model, data):
     value, predictor = elbo(model, data, len(data))
     standard = elbo(model, data, len(data), tight=False)[0] if model.likelihood.shrinks else value
     return value, standard, predictor, model
+
+
+def _predictor(model):
+    return model.posterior.project(model.kernel).predictor()
 
 
 def _best_elbos(model, data):
@@ -294,7 +290,8 @@ def _divergence(model):
 
 def _finish(result: Maximum, data, settings, notes, bounds: Callable = collapsed_and_upper) -> Fitted:
     """The natural step of size 1 on all rows: the optimal q for the learned parameters, and the bounds around it."""
-    c, above = _program(bounds, len(data) <= _at_once(result.model))(result.model, data)
+    few = len(data) <= _at_once(result.model)
+    c, above = program(bounds, "once" if few else None)(result.model, data)
     bound = float(c.tight if settings.tight else c.vfe)
     return _fitted(result, c.predictor, bound, float(c.vfe), float(above), notes)
 

@@ -9,7 +9,6 @@ from jax import lax
 
 from ..bounds import collapsed_orthogonal, elbo, marginal
 from ..data import Dataset
-from ..gaussians import MeanPrecision
 from ..inducing import RACE_ROWS, first, sample
 from ..laplace import laplace
 from ..linalg import explain_failure
@@ -23,6 +22,7 @@ from .prior import Penalised
 from .settings import COLLAPSED_ROWS
 
 __all__ = [
+    "climb_profile",
     "collapsed_objective",
     "evidence",
     "exact_evidence",
@@ -35,13 +35,13 @@ __all__ = [
     "orthogonal_tight",
     "orthogonal_vfe",
     "points",
-    "posterior_q",
     "profile",
     "unread",
 ]
 
 
 FEW = 20  # numbers that L-BFGS-B comes to know by itself
+BRIEF = 1_000_000  # covariances of rows with points, or with each other, with which an evaluation is brief
 NEAR = 1e-7  # nats a row that the last step to the best q of `profile` may gain
 ENOUGH = 0.02  # nats that ten iterations are to gain where there are pseudo-points: of evidence, an odds ratio of 1.02
 
@@ -106,15 +106,26 @@ def unread(objective, model: Model, data: Dataset):
     return jax.device_put(jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), shapes))
 
 
-def profile(model: Model, data: Dataset, q: MeanPrecision):
-    """The bound at its best q, found from `q` by natural steps; and that q, for the next search to begin at.
+def profile(model: Model, data: Dataset, last: tuple[Any, Any]):
+    """The bound at its best q, found by natural steps from the q of `last`; and that q, for the next search to begin
+    at, with its bound, which no prior takes anything from.
 
     At the optimum in q the bound's derivative in all else is the partial one (envelope theorem). Near enough is where
     a step gains less than `NEAR` nats a row (ARCHITECTURE.md).
     """
-    held = with_q(lax.stop_gradient(model), q)
+    model = Model(model.kernel, model.likelihood, model.posterior.at(model.kernel, data.X))
+    held = with_q(lax.stop_gradient(model), last[0])
     q = lax.stop_gradient(converge(held, data, tolerance=NEAR).posterior.q)
-    return elbo(with_q(model, q), data, len(data))[0], q
+    value = elbo(with_q(model, q), data, len(data))[0]
+    return value, (q, value)
+
+
+def climb_profile(prior, model: Model, data: Dataset, max_iter: int, progress, *held) -> tuple[Maximum, float]:
+    """The maximum of `profile`, its model with the best q, and the bound there."""
+    last = model.posterior.q, jax.device_put(np.zeros((), data.X.dtype))
+    result = maximise(profile, prior, model, data, max_iter, progress, posterior_q, *held, carry=last)
+    q, bound = result.carry
+    return result._replace(model=with_q(result.model, q)), float(bound)
 
 
 def maximise(objective, prior, model, data, max_iter, progress, *frozen, carry=None, coarse=None, box=None) -> Maximum:
@@ -124,13 +135,13 @@ def maximise(objective, prior, model, data, max_iter, progress, *frozen, carry=N
     Raises FitError with cause and remedy.
     """
     bound, rows, numbers = Penalised(objective), (data, prior), free(model, *frozen)
-    M = 0 if model.posterior is None else len(model.posterior.Z)
+    M, C = 0 if model.posterior is None else len(model.posterior.Z), model.likelihood.latents
     probe = (fewer(objective, data, M, 0), prior) if numbers.size > FEW and box is None else None
     scale = float(np.count_nonzero(data.weight))
-    enough = ENOUGH if M else 0.0
+    enough, haste = ENOUGH if M else 0.0, "brief" if len(data) * (M or len(data)) * C <= BRIEF else None
     options = {"max_iter": max_iter, "progress": progress, "scale": scale, "probe": probe, "enough": enough}
     try:
-        return lbfgsb(bound, numbers, rows, carry=carry, coarse=coarse, box=box, **options)
+        return lbfgsb(bound, numbers, rows, carry=carry, coarse=coarse, box=box, haste=haste, **options)
     except FitError as error:
         raise FitError(f"{error}: {explain(model, data)}") from None
 

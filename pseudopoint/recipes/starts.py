@@ -12,11 +12,10 @@ from ..inducing import RACE_ROWS, candidates, first, sample
 from ..kernels import AbstractStationary, Periodic
 from ..likelihoods import Gaussian
 from ..minimisers import Maximum
-from ..optimisers import with_q
 from ..params import cast, free
 from ..posteriors import InducingPoints, Model, Whitened
 from .families import FAMILIES, prior_q, several
-from .objectives import collapsed_objective, evidence, fewer, held_points, maximise, posterior_q, profile
+from .objectives import climb_profile, collapsed_objective, evidence, fewer, held_points, maximise, profile
 from .precision import ROUGH, Serves, serves
 from .settings import COLLAPSED_ROWS, choose_num_inducing
 
@@ -45,11 +44,7 @@ def start_raced(model, data, settings, prior):
         return start_general(model, data, settings)
     runners = _general(model, data, settings, settings.inducing)
 
-    def climb(runner, few, length):
-        held = (posterior_q, *held_points(settings))
-        result = maximise(profile, prior, runner, few, length, None, *held, carry=runner.posterior.q)
-        return result._replace(model=with_q(result.model, result.carry))
-
+    climb = lambda runner, few, length: climb_profile(prior, runner, few, length, None, *held_points(settings))[0]
     race = min(SHORT_RACE, (settings.max_iter or 200) // 4 + 1)
     name, runner = _best(profile, runners, climb, data, settings, race)
     return runner, points_notes(name, len(runner.posterior.Z), asked(data, settings))
