@@ -12,8 +12,8 @@ import pseudopoint
 
 PACKAGE = Path(pseudopoint.__file__).parent
 ORDER = """
-    programs params linalg data kernels likelihoods gaussians posteriors pathwise statistics bounds laplace history inducing
-    initial optimisers minimisers training optimise recipes files compiled persistence metrics tables datasets
+    programs params linalg data kernels likelihoods gaussians posteriors pathwise statistics bounds laplace history
+    inducing initial optimisers minimisers training optimise recipes files compiled persistence metrics tables datasets
     estimators report reproduce tasks cli
 """.split()
 CORE = ORDER[: ORDER.index("recipes") + 1]
