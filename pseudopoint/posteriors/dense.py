@@ -27,7 +27,7 @@ __all__ = ["AtRows", "InducingPoints", "Projection", "Unwhitened", "Whitened"]
 class Projection(AbstractProjection):
     """q(f) through whitened features aᵢ = L⁻¹k_ui; m and S are those of v = L⁻¹u:
         E f(x) = aᵀm        V f(x) = aᵀSa + (k(x, x) − ‖a‖²).
-    `log_prior` is E_q[log p(u)], `entropy` that of q(u).
+    `log_prior` is E_q[log p(u)], `q` has the entropy of q(u), which a natural step never asks for.
     """
 
     shared: ClassVar[tuple[str, ...]] = ("kernel", "Z", "Kuu")
@@ -38,12 +38,12 @@ class Projection(AbstractProjection):
     mean: Float[Array, " M"]
     cov: Float[Array, "M M"]
     log_prior: Scalar
-    entropy: Scalar
+    q: AbstractGaussian
 
     @property
     def divergence(self) -> Scalar:
         """KL[q(u) ‖ p(u)]."""
-        return -self.log_prior - self.entropy
+        return -self.log_prior - self.q.entropy()
 
     def marginals(self, X: Float[Array, "N D"]) -> Marginals:
         """q(f) at the rows of X."""
@@ -119,7 +119,7 @@ class AtRows(AbstractPosterior):
 
 def _whitened(kernel, Z, Kuu, q) -> Projection:
     mean, cov = jnp.asarray(q.mean), q.covariance()
-    return Projection(kernel, Z, Kuu, mean, cov, log_standard_normal(mean, cov), q.entropy())
+    return Projection(kernel, Z, Kuu, mean, cov, log_standard_normal(mean, cov), q)
 
 
 class Unwhitened(AbstractPosterior):
@@ -136,4 +136,4 @@ class Unwhitened(AbstractPosterior):
         mean = Kuu.whiten(jnp.asarray(self.q.mean)[:, None])[:, 0]
         cov = Kuu.whiten(Kuu.whiten(self.q.covariance()).T)
         log_prior = log_standard_normal(mean, cov) - Kuu.half_logdet()
-        return Projection(kernel, Z, Kuu, mean, cov, log_prior, self.q.entropy())
+        return Projection(kernel, Z, Kuu, mean, cov, log_prior, self.q)
