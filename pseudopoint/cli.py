@@ -3,12 +3,15 @@
 Everything heavy is imported inside a command, so that --help answers at once.
 """
 
+import _thread
 import json
 import math
 import os
 import signal
 import sys
+import threading
 from collections.abc import Callable
+from contextlib import suppress
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -311,6 +314,7 @@ def _plain(value):
 def main() -> None:
     """Run the command line. Every failure is one sentence on standard error and a non-zero exit status."""
     keep_compiled()
+    sys.unraisablehook = _unraisable
     try:
         app()
     except SystemExit as done:
@@ -330,9 +334,23 @@ def main() -> None:
         _fail(f"a bug in pseudopoint: {type(error).__name__}: {error} (PSEUDOPOINT_TRACEBACK=1 shows where)", 1)
 
 
+def _unraisable(lost):
+    """An interrupt that lands in a finaliser or in a callback of the garbage collector (JAX has one) cannot be raised
+    there: Python would print its traceback and go on. Raised again a moment later, outside, it does what was meant."""
+    if lost.exc_type is not KeyboardInterrupt:
+        return sys.__unraisablehook__(lost)
+    again = threading.Timer(0.01, _thread.interrupt_main)
+    again.daemon = True
+    again.start()
+
+
 def _interrupted():
+    """Leave at once: what was being written is gone already, and XLA, torn down while it computes, crashes."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # pressed again on the way out, it would change nothing but the status
-    _fail("interrupted; no file was left half written", 130)
+    with suppress(OSError):
+        sys.stdout.flush()
+    print("pseudopoint: interrupted; no file was left half written", file=sys.stderr, flush=True)
+    os._exit(130)
 
 
 def _fail(sentence: str, status: int):
