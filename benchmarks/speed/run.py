@@ -16,6 +16,7 @@ import math
 import os
 import platform
 import re
+import signal
 import sys
 import tempfile
 import time
@@ -100,6 +101,7 @@ def about(rows: list[dict]) -> str:
 def main() -> int:
     """Run, and write after every case, so that what was measured outlives a crash."""
     options = arguments()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # as Ctrl-C does, it ends the workers too
     options.out.mkdir(parents=True, exist_ok=True)
     rows = stored(options.out / "speed.jsonl", options)
     say = lambda text: print(text, end="", file=sys.stderr, flush=True)
