@@ -349,10 +349,9 @@ def _interrupted():
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # pressed again on the way out, it would change nothing but the status
     with suppress(OSError):
         sys.stdout.flush()
-    print("pseudopoint: interrupted; no file was left half written", file=sys.stderr, flush=True)
-    os._exit(130)
+    _fail("interrupted; no file was left half written", 130, os._exit)
 
 
-def _fail(sentence: str, status: int):
-    print(f"pseudopoint: {sentence}", file=sys.stderr)
-    sys.exit(status)
+def _fail(sentence: str, status: int, leave: Callable[[int], Any] = sys.exit):
+    print(f"pseudopoint: {sentence}", file=sys.stderr, flush=True)
+    leave(status)
