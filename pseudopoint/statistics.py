@@ -86,11 +86,11 @@ def whitened_sums(kernel, Kuu, Z, chunk: int | None, X, precision, y) -> Sums:
 
 
 def chunk_size(N: int, K: int, chunk: int | None = None) -> int:
-    """Rows of a chunk, all alike. Unless told, a small table is one chunk, whose A is kept for the derivative; others
-    have about 2¹⁹ numbers a matrix, in 2¹⁰ to 2¹¹ rows: matrices that stay near the processor, in memory used once
-    already, gain more than A again takes, and all of a program's below 32 MB glibc keeps for the next call."""
-    small = N * K <= 2**20 and N <= 2**13  # XLA takes five times as long for a sum down longer columns (on CPUs)
-    size = chunk or (N if small else max(1024, 2**19 // max(K, 256)))
+    """Rows of a chunk, all alike. Unless told, a small table is one chunk, whose A is kept for the derivative. Other
+    chunks have about 2¹⁷ numbers a matrix, which stay near the processor, but three rows to a feature, for each reads
+    and writes sums of K² numbers; larger ones gain nothing, and what uses few rows pays for all of its chunk."""
+    small = N * K <= 2**19 and N <= 2**13  # XLA takes five times as long for a sum down longer columns (on CPUs)
+    size = chunk or (N if small else min(2048, max(2**17 // K, min(3 * K, 1024))))
     return -(-N // -(-N // size))
 
 
