@@ -7,15 +7,17 @@ import pytest
 from operations import operations
 
 from pseudopoint.linalg import (
+    dots,
     factorise,
     gram,
     lower_product,
     lower_root,
     lower_transposed_product,
+    quad_diag,
     square,
     tril_product,
 )
-from pseudopoint.linalg.products import ROWS, symmetric_product
+from pseudopoint.linalg.products import LARGE, PIECE, ROWS, symmetric_product
 
 SIZES = [0, 1, 7, 2 * ROWS - 1, 2 * ROWS, 3 * ROWS + 1]
 N = 3
@@ -39,6 +41,22 @@ def test_blocks_give_what_the_whole_gives(M):
     close(symmetric_product(several, several), several @ several.mT)
     close(square(L), L @ L.T)
     close(gram(B, weight), (B * weight) @ B.T)
+
+
+@pytest.mark.parametrize("columns", [2 * PIECE, 2 * PIECE + 5])
+def test_of_many_columns_sums_in_pieces_are_those_of_all_at_once(columns):
+    rng = np.random.default_rng(0)
+    M = LARGE // (2 * PIECE) + 1
+    A, weight, S = rng.normal(size=(M, columns)), rng.uniform(0.5, 2.0, columns), rng.normal(size=(2, M, M))
+    A, weight, S = jnp.asarray(A), jnp.asarray(weight), jnp.asarray(S + S.mT)
+    close = lambda ours, theirs: np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-9 * np.max(np.abs(theirs)))
+    close(dots(A, A[::-1]), np.sum(A * A[::-1], axis=0))
+    close(quad_diag(S, A), np.sum(A * (S @ A), axis=1))
+    value, pull = jax.vjp(gram, A, weight)
+    close(value, (A * weight) @ A.T)
+    for slope, expected in zip(pull(S[0]), (2 * S[0] @ A * weight, np.sum(A * (S[0] @ A), axis=0)), strict=True):
+        close(slope, expected)
+    close(jax.vjp(quad_diag, S, A)[1](jnp.stack([weight, 2 * weight]))[0], [(A * weight) @ A.T, 2 * (A * weight) @ A.T])
 
 
 def test_a_product_in_three_blocks_takes_two_thirds_of_the_work():

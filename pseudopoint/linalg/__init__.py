@@ -4,6 +4,7 @@ from .factor import Factor, default_jitter, explain_failure, factorise, resoluti
 from .functions import eigh, exp_symmetric, log_symmetric, lower_root
 from .inverses import Scalar, cholesky, inverse_of_chol, invert, sharpened, solve_positive, solve_square
 from .products import (
+    dots,
     gram,
     lower_product,
     lower_transposed_product,
@@ -20,6 +21,7 @@ __all__ = [
     "Scalar",
     "cholesky",
     "default_jitter",
+    "dots",
     "eigh",
     "exp_symmetric",
     "explain_failure",

@@ -15,8 +15,10 @@ from jaxtyping import Array, Float
 
 from .inverses import Scalar, cholesky, inverse_of_chol, sharpened
 from .products import (
+    dots,
     lower_product,
     lower_transposed_product,
+    plain_gram,
     symmetric,
     symmetric_product,
     tril_product,
@@ -154,13 +156,13 @@ def _moments_fwd(K, inverse, Kux, prior, mean, cov):
     # aᵀ(S − I)a = kᵀt, T = L⁻ᵀ(S − I)A
     A, R = lower_product(inverse, Kux), cov - jnp.eye(len(cov), dtype=cov.dtype)
     T = lower_transposed_product(inverse, R) @ A
-    return (mean @ A, prior + jnp.sum(Kux * T, axis=0)), (inverse, A, R, T, mean)
+    return (mean @ A, prior + dots(Kux, T)), (inverse, A, R, T, mean)
 
 
 def _moments_bwd(residuals, cotangents):
     # S̄ = A diag(g) Aᵀ.  W = Ā = mαᵀ + 2(S − I)A diag(g), so WAᵀ = m(Aα)ᵀ + 2(S − I)S̄ and L⁻ᵀW = L⁻ᵀmαᵀ + 2T diag(g).
     (inverse, A, R, T, mean), (alpha, g) = residuals, cotangents
-    S_bar, m_bar = symmetric_product(A * g, A), A @ alpha
+    S_bar, m_bar = plain_gram(A, g), A @ alpha
     K_bar = through_whitening(inverse, jnp.outer(mean, m_bar) + 2 * tril_product(R, S_bar))
     return K_bar, None, jnp.outer(mean @ inverse, alpha) + 2 * T * g, g, m_bar, S_bar
 

@@ -8,6 +8,7 @@ from jax import lax
 from jaxtyping import Array, Float
 
 __all__ = [
+    "dots",
     "gram",
     "lower_product",
     "lower_transposed_product",
@@ -22,6 +23,10 @@ __all__ = [
 # Of a block of a triangle: with n = M // ROWS blocks a product takes (n + 1)/2n of the work. On CPUs, with fewer rows,
 # copies take what that saves (`benchmarks/ours.py`).
 ROWS = 250
+
+# Of a matrix of more numbers, XLA takes three times as long for a sum down its columns as for ones times it, and four
+# times as long for a sum over 17,000 columns at once as for one over pieces of so many (on CPUs).
+LARGE, PIECE = 2**20, 2048
 
 
 def symmetric(A: Float[Array | np.ndarray, "M M"]) -> Float[Array | np.ndarray, "M M"]:
@@ -74,6 +79,16 @@ def symmetric_product(A: Float[Array, "*C M N"], B: Float[Array, "*C M N"]) -> F
     return jnp.block(whole)
 
 
+def dots(A: Float[Array, "M N"], B: Float[Array, "*C M N"]) -> Float[Array, "*C N"]:
+    """aᵢᵀbᵢ for every column."""
+    both = A * B
+    return jnp.ones(len(A), A.dtype) @ both if _long(A) else jnp.sum(both, axis=-2)
+
+
+def _long(A):
+    return A.shape[1] >= 2 * PIECE and A.size > LARGE
+
+
 @jax.custom_jvp
 def square(L: Float[Array, "M K"]) -> Float[Array, "M M"]:
     """LLᵀ. The slope in L is one product, (G + Gᵀ)L, where JAX's own are two."""
@@ -95,42 +110,51 @@ def quad_diag(S: Float[Array, "*C M M"], A: Float[Array, "M B"]) -> Float[Array,
 
 def _quad_diag_fwd(S, A):
     T = S @ A
-    return jnp.sum(A * T, axis=-2), (A, T)
+    return dots(A, T), (A, T)
 
 
 def _quad_diag_bwd(residuals, g):
     # S̄ = A diag(g) Aᵀ,  Ā = 2 S A diag(g), or the sum of those
     A, T = residuals
     if g.ndim == 1:
-        return _weighted(A, g), 2 * T * g
+        return plain_gram(A, g), 2 * T * g
     # One after another: XLA takes 20 times as long for a sum over the first axis (on CPUs).
     total = lax.scan(lambda total, part: (total + part[0] * part[1], None), jnp.zeros_like(A), (T, 2 * g))[0]
-    return jax.vmap(_weighted, (None, 0))(A, g), total
+    return jax.vmap(plain_gram, (None, 0))(A, g), total
 
 
 quad_diag.defvjp(_quad_diag_fwd, _quad_diag_bwd)
 
 
-def _weighted(A, weight):
-    # `gram` without its rule, which has no forward mode: for use in rules
-    return symmetric_product(A * weight, A)
+def plain_gram(A: Float[Array, "M B"], weight: Float[Array, " B"]) -> Float[Array, "M M"]:
+    """`gram` without its rule, which has no forward mode: for use in rules."""
+    if not _long(A):
+        return symmetric_product(A * weight, A)
+    pieces, rest = divmod(A.shape[1], PIECE)
+
+    def piece(start, size):
+        a, w = (lax.dynamic_slice_in_dim(x, start, size, axis=-1) for x in (A, weight))
+        return symmetric_product(a * w, a)
+
+    first = piece(pieces * PIECE, rest)
+    return lax.scan(lambda total, i: (total + piece(i * PIECE, PIECE), None), first, jnp.arange(pieces))[0]
 
 
 @jax.custom_vjp
 def gram(A: Float[Array, "M B"], weight: Float[Array, " B"]) -> Float[Array, "M M"]:
     """Σᵢ wᵢ aᵢaᵢᵀ over the columns of A, shape [M, M]: the adjoint of `quad_diag`, with the same saving."""
-    return _weighted(A, weight)
+    return plain_gram(A, weight)
 
 
 def _gram_fwd(A, weight):
-    return _weighted(A, weight), (A, weight)
+    return plain_gram(A, weight), (A, weight)
 
 
 def _gram_bwd(residuals, G):
     # With the symmetric part G of the cotangent:  Ā = 2 G A diag(w),  w̄ᵢ = aᵢᵀ G aᵢ
     A, weight = residuals
     T = (0.5 * (G + G.T)) @ A
-    return 2 * T * weight, jnp.sum(A * T, axis=0)
+    return 2 * T * weight, dots(A, T)
 
 
 gram.defvjp(_gram_fwd, _gram_bwd)

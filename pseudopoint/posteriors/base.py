@@ -16,7 +16,7 @@ from jaxtyping import Array, Float
 
 from ..kernels import AbstractKernel
 from ..likelihoods import AbstractLikelihood
-from ..linalg import Factor, Scalar, default_jitter, eigh, factorise, lower_root
+from ..linalg import Factor, Scalar, default_jitter, dots, eigh, factorise, lower_root
 from ..params import Number
 
 __all__ = [
@@ -202,7 +202,7 @@ def features(
 ) -> tuple[Float[Array, "M N"], Float[Array, " N"]]:
     """A = L⁻¹K_uf [M, N] and the residual dᵢ = kᵢᵢ − ‖aᵢ‖² ≥ 0 [N]."""
     A = Kuu.whiten(kernel(Z, X))
-    return A, jnp.maximum(kernel.diag(X) - jnp.sum(A**2, axis=0), 0)
+    return A, jnp.maximum(kernel.diag(X) - dots(A, A), 0)
 
 
 def prior_factor(kernel: AbstractKernel, Z: Float[Array, "M D"], jitter: float | None) -> Factor:

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..kernels import AbstractKernel
-from ..linalg import Factor, Scalar, default_jitter, factorise
+from ..linalg import Factor, Scalar, default_jitter, dots, factorise
 from ..params import Number, clipped, positive, real, softplus
 from .base import AbstractPosterior, AbstractProjection, Marginals, Points, Predictor
 
@@ -136,7 +136,7 @@ class ShiftedProjection(AbstractProjection):
         Kux, prior = self.kernel(self.Z, X), self.kernel.diag(X)
         down = self.B.whiten(jnp.sqrt(self.g)[:, None] * Kux)
         # Beneath what the difference resolves a variance is rounding error, and at 0 its root has no derivative.
-        variance = jnp.maximum(prior - jnp.sum(down**2, axis=0), jnp.finfo(Kux.dtype).eps * prior)
+        variance = jnp.maximum(prior - dots(down, down), jnp.finfo(Kux.dtype).eps * prior)
         return Marginals(Kux.T @ self.mu, variance, jnp.zeros_like(variance))
 
     def moments(self, X: Float[Array, "N D"]) -> tuple[Float[Array, " N"], Float[Array, " N"]]:

@@ -8,7 +8,7 @@ from jaxtyping import Array, Float
 
 from ..gaussians import AbstractGaussian, MeanPrecision
 from ..kernels import AbstractKernel
-from ..linalg import Factor, Scalar, default_jitter, factorise, quad_diag, transposed_product
+from ..linalg import Factor, Scalar, default_jitter, dots, factorise, quad_diag, transposed_product
 from ..params import Number
 from .base import (
     AbstractPosterior,
@@ -61,14 +61,14 @@ class SolveProjection(AbstractProjection):
         """aᵢ, cᵢ and the residual kᵢᵢ − ‖aᵢ‖² − ‖cᵢ‖²."""
         A = self.Kuu.whiten(self.kernel(self.Z, X))
         C = self.C.whiten(self.kernel(self.O, X) - transposed_product(self.AO, A))
-        return A, C, jnp.maximum(self.kernel.diag(X) - jnp.sum(A**2, axis=0) - jnp.sum(C**2, axis=0), 0)
+        return A, C, jnp.maximum(self.kernel.diag(X) - dots(A, A) - dots(C, C), 0)
 
     def marginals(self, X: Float[Array, "N D"]) -> Marginals:
         """q(f) at the rows of X."""
         A, C, residual = self.features(X)
         explained = quad_diag(self.v.cov, A) + quad_diag(self.w.cov, C)
         if self.probe is not None:
-            explained = explained + 2 * jnp.sum(A * (self.probe @ C), axis=-2)
+            explained = explained + 2 * dots(A, self.probe @ C)
         return Marginals(self.v.mean @ A + self.w.mean @ C, explained, residual)
 
     def moments(self, X: Float[Array, "N D"]) -> tuple[Float[Array, " N"], Float[Array, " N"]]:
