@@ -126,7 +126,7 @@ def _quad_diag_bwd(residuals, g):
 quad_diag.defvjp(_quad_diag_fwd, _quad_diag_bwd)
 
 
-def plain_gram(A: Float[Array, "M B"], weight: Float[Array, " B"]) -> Float[Array, "M M"]:
+def plain_gram(A: Float[Array, "M B"], weight: Float[Array | np.ndarray, " B"]) -> Float[Array, "M M"]:
     """`gram` without its rule, which has no forward mode: for use in rules."""
     if not _long(A):
         return symmetric_product(A * weight, A)
