@@ -103,8 +103,9 @@ def sample(data: Dataset, size: int, seed: int) -> Dataset:
 
 
 def first(data: Dataset, size: int, seed: int) -> Dataset:
-    """All rows: `size` of them, drawn at random, first, and the others with weight zero."""
+    """All rows: `size` of those that count, drawn at random, first, and the others with weight zero."""
     order = np.random.default_rng(seed).permutation(len(data))
+    order = order[np.argsort(np.asarray(data.weight)[order] == 0, kind="stable")]
     rows = take(data, order)
     return Dataset(rows.X, rows.y, np.where(np.arange(len(order)) < size, rows.weight, 0), rows.noise)
 

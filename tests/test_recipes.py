@@ -131,6 +131,7 @@ def test_many_numbers_are_measured_in_units_of_a_sample_and_few_in_their_own(mon
     monkeypatch.setattr(objectives, "lbfgsb", watched)
     monkeypatch.setattr(objectives, "chunk_size", lambda N, M: 160)
     monkeypatch.setattr(objectives, "RACE_ROWS", 300)
+    monkeypatch.setattr(objectives, "PROBE_ROWS", 100)
     with jax.enable_x64(True):
         model, data = naval()
         prior = LengthscalePrior.around(model.kernel, Settings())
@@ -141,8 +142,11 @@ def test_many_numbers_are_measured_in_units_of_a_sample_and_few_in_their_own(mon
         objectives.maximise(evidence, prior, model, cast(inducing.sample(data, 100, 0), "float64"), 1, None)
     (few, _), none, _ = probes
     assert ends == [objectives.ENOUGH, objectives.ENOUGH, 0.0]  # nobody shortens an exact fit
-    assert np.count_nonzero(few.weight) == 320 and none is None  # whole chunks
-    assert objectives.fewer(tight, few, 20, 0) is few
+    assert np.count_nonzero(few.weight) == 160 and none is None  # whole chunks
+    assert objectives.fewer(tight, few, 20, 0, 160) is few
+    sampled = objectives.fewer(tight, data, 20, 0, 300)
+    for rows in (160, 320):  # of a sample too, whose other rows weigh nothing
+        assert np.count_nonzero(objectives.fewer(tight, sampled, 20, 0, rows).weight) == rows
     assert result.bound == result.history[-1].bound > result.history[0].bound
     assert not np.array_equal(result.model.posterior.Z, sparse.posterior.Z)
 

@@ -42,6 +42,7 @@ __all__ = [
 
 FEW = 20  # numbers that L-BFGS-B comes to know by itself
 BRIEF = 1_000_000  # covariances of rows with points, or with each other, with which an evaluation is brief
+PROBE_ROWS = 2500  # that tell the units of a round, of a collapsed bound
 NEAR = 1e-7  # nats a row that the last step to the best q of `profile` may gain
 ENOUGH = 0.02  # nats that ten iterations are to gain where there are pseudo-points: of evidence, an odds ratio of 1.02
 
@@ -136,7 +137,7 @@ def maximise(objective, prior, model, data, max_iter, progress, *frozen, carry=N
     """
     bound, rows, numbers = Penalised(objective), (data, prior), free(model, *frozen)
     M, C = 0 if model.posterior is None else len(model.posterior.Z), model.likelihood.latents
-    probe = (fewer(objective, data, M, 0), prior) if numbers.size > FEW and box is None else None
+    probe = (fewer(objective, data, M, 0, PROBE_ROWS), prior) if numbers.size > FEW and box is None else None
     scale = float(np.count_nonzero(data.weight))
     enough, haste = ENOUGH if M else 0.0, "brief" if len(data) * (M or len(data)) * C <= BRIEF else None
     options = {"max_iter": max_iter, "progress": progress, "scale": scale, "probe": probe, "enough": enough}
@@ -146,8 +147,8 @@ def maximise(objective, prior, model, data, max_iter, progress, *frozen, carry=N
         raise FitError(f"{error}: {explain(model, data)}") from None
 
 
-def fewer(objective, data: Dataset, M: int, seed: int, share: float = 0.0) -> Dataset:
-    """`RACE_ROWS` rows at random, or whole chunks of at least as many and of that share of all, if there are more.
+def fewer(objective, data: Dataset, M: int, seed: int, least: int, share: float = 0.0) -> Dataset:
+    """`RACE_ROWS` rows at random; of a collapsed bound whole chunks of `least` rows or more, and of that share of all.
 
     A collapsed bound passes over chunks of rows of weight zero, so it is given all rows: the program for all of them
     serves, and none is compiled for fewer. Beyond `COLLAPSED_ROWS`, where minibatches follow, fewer rows are fewer.
@@ -155,7 +156,7 @@ def fewer(objective, data: Dataset, M: int, seed: int, share: float = 0.0) -> Da
     if objective not in (tight, vfe) or not RACE_ROWS < len(data) <= COLLAPSED_ROWS:
         return cast(sample(data, RACE_ROWS, seed), data.X.dtype)
     size = chunk_size(len(data), M)
-    count = size * -(-max(RACE_ROWS, int(share * len(data))) // size)
+    count = size * -(-max(least, int(share * len(data))) // size)
     return data if np.count_nonzero(data.weight) <= count else cast(first(data, count, seed), data.X.dtype)
 
 

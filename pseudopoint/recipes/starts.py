@@ -72,7 +72,7 @@ def _best(objective, runners: dict[str, Model], climb: Callable[..., Maximum], d
     large = len(data) > RACE_ROWS
     if len(runners) == 1 and not large:
         return next(iter(runners.items()))
-    few = fewer(objective, data, asked(data, settings), settings.seed, SAMPLE_SHARE)
+    few = fewer(objective, data, asked(data, settings), settings.seed, RACE_ROWS, SAMPLE_SHARE)
     length = min(SAMPLE_ITERATIONS, 10 * (settings.max_iter or 200)) if large else race
     results = {name: climb(runner, few, length) for name, runner in runners.items()}
     name = max(results, key=lambda name: results[name].bound)
