@@ -47,8 +47,10 @@ def _segment(stepper, model, state, batches, rows, num_data):
 
 
 def _alike(steps: int, most: int) -> int:
-    """The length of segments: a divisor of `steps` from ½ `most` on, if there is one."""
-    return next((size for size in range(min(most, steps), (most - 1) // 2, -1) if steps % size == 0), most)
+    """The length of segments: a divisor of `steps` between ½ and 1, 1 and 2, or ⅒ and ½ of `most`, if there is one."""
+    about = range(min(most, steps), (most - 1) // 2, -1), range(most + 1, 2 * most)
+    short = range(most // 2, max(most // 10, 1), -1)
+    return next((size for sizes in (*about, short) for size in sizes if steps % size == 0), most)
 
 
 def fit(
@@ -63,7 +65,8 @@ def fit(
 ) -> tuple[TrainState, tuple[Record, ...]]:
     """`steps` more steps on minibatches of `data`, and one record a segment (its mean bound).
 
-    A segment is of `segment` steps, or of fewer, where that makes all alike: each length is a program to compile.
+    A segment is of `segment` steps, or of half to twice as many or fewer, where that makes all alike: each length is a
+    program to compile.
     Rows stay on the host until their segment is run, so that `data` may be larger than memory allows to copy. Raises
     FitError when a whole segment had to be undone.
     """

@@ -109,7 +109,8 @@ def test_progress_sees_every_record_as_it_is_made():
 
 
 @pytest.mark.parametrize(
-    ("steps", "lengths"), [(10, [5, 5]), (12, [4] * 3), (6, [3, 3]), (11, [5, 5, 1]), (7, [5, 2]), (3, [3]), (2, [2])]
+    ("steps", "lengths"),
+    [(10, [5, 5]), (12, [4] * 3), (6, [3, 3]), (14, [7, 7]), (22, [2] * 11), (11, [5, 5, 1]), (7, [7]), (3, [3])],
 )
 def test_segments_are_alike_where_they_can_be(steps, lengths):
     # Each length is a program to compile.
