@@ -90,7 +90,7 @@ def chunk_size(N: int, K: int, chunk: int | None = None) -> int:
     chunks have about 2¹⁷ numbers a matrix, which stay near the processor, but three rows to a feature, for each reads
     and writes sums of K² numbers; larger ones gain nothing, and what uses few rows pays for all of its chunk."""
     small = N * K <= 2**19 and N <= 2**13  # XLA takes five times as long for a sum down longer columns (on CPUs)
-    size = chunk or (N if small else min(2048, max(2**17 // K, min(3 * K, 1024))))
+    size = chunk or (N if small else max(2**17 // max(K, 64), min(3 * K, 1024)))
     return -(-N // -(-N // size))
 
 

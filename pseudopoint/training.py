@@ -66,9 +66,8 @@ def fit(
     """`steps` more steps on minibatches of `data`, and one record a segment (its mean bound).
 
     A segment is of `segment` steps, or of half to twice as many or fewer, where that makes all alike: each length is a
-    program to compile.
-    Rows stay on the host until their segment is run, so that `data` may be larger than memory allows to copy. Raises
-    FitError when a whole segment had to be undone.
+    program to compile. Rows stay on the host until their segment is run, so that `data` may be larger than memory
+    allows to copy. Raises FitError when a whole segment had to be undone.
     """
     batch_size, segment = min(batch_size, len(data)), _alike(steps, segment)
     history: list[Record] = []

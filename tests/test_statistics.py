@@ -16,7 +16,7 @@ from pseudopoint.kernels import RBF, Matern32
 from pseudopoint.likelihoods import Gaussian
 from pseudopoint.params import cast, free
 from pseudopoint.posteriors import InducingPoints, Model, features, prior_factor
-from pseudopoint.statistics import feature_sums, whitened_sums
+from pseudopoint.statistics import chunk_size, feature_sums, whitened_sums
 
 N, M, D = 50, 6, 2
 rng = np.random.default_rng(0)
@@ -79,3 +79,12 @@ def test_an_ill_conditioned_bound_has_a_gradient_to_six_digits():
     order = rng.permutation(2000)
     one, two = slope(start.vector, dataset(X, y)), slope(start.vector, dataset(X[order], y[order]))
     assert jnp.linalg.norm(one - two) < 5e-7 * jnp.linalg.norm(one)
+
+
+@pytest.mark.parametrize("N", [1, 8192, 20_000])
+@pytest.mark.parametrize("K", [0, 1, 64, 207, 500, 3000])
+def test_chunks_are_alike_cover_all_rows_and_stay_small(N, K):
+    size = chunk_size(N, K)
+    chunks = -(-N // size)
+    assert 1 <= size <= N and size * chunks - N < chunks  # none more than a row short
+    assert chunks == 1 or size <= 2048
