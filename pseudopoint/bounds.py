@@ -243,7 +243,7 @@ def _noise(model, data):
     """
     likelihood = model.likelihood.at(data.noise)
     if not isinstance(likelihood, Gaussian):
-        raise TypeError(f"{type(likelihood).__name__} has no bound in closed form: use elbo")
+        raise TypeError(f"{likelihood.name} has no bound in closed form: use elbo")
     return jnp.maximum(likelihood.variance, resolution(data.X.dtype) * model.kernel.diag(data.X))
 
 

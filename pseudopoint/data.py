@@ -4,11 +4,11 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 
 from .params import Number
 
-__all__ = ["Dataset", "Standardiser", "chunked", "dataset", "draw", "merge_duplicates", "take"]
+__all__ = ["Dataset", "Standardiser", "chunked", "dataset", "draw", "merge_duplicates", "near_rows", "take"]
 
 
 class Dataset(eqx.Module):
@@ -84,11 +84,18 @@ def merge_duplicates(X: np.ndarray, y: np.ndarray, weight: np.ndarray, noise: np
     return distinct[:, :-2], distinct[:, -2], total, distinct[:, -1]
 
 
-class Standardiser(eqx.Module):
-    """Affine scaling of inputs and target, undone exactly: x ↦ (x − mean)/scale on the columns that vary.
+LARGEST = {"float64": 1e100, "float32": 1e15}  # a standardised input: of those, squares can be added and multiplied
+FAR = 1000.0  # standard deviations, or what they would be without a few rows, from which a value is far from all others
+SPREAD_ROWS = 20_000  # rows that tell how wide the middle half of a column is
 
-    Constant columns are left out (`columns` holds the others): they carry no information and a scale of zero.
-    A variance is multiplied by target_scale², a log density loses log target_scale.
+
+class Standardiser(eqx.Module):
+    """Affine scaling of inputs and target, undone exactly: x ↦ (x − mean)/scale, column by column.
+
+    The scale of a constant column is infinite, so that whatever it holds later is 0: nothing is known of its effect.
+    Where a few rows are so far away that they alone make the standard deviation (a sentinel, a wrong unit), a column is
+    scaled by its middle half, as they would make all other rows one. A variance is multiplied by target_scale², a log
+    density loses log target_scale. Files of version 0.1.0 leave constant columns out: there `columns` are the others.
     """
 
     columns: Int[np.ndarray, " K"]
@@ -99,25 +106,80 @@ class Standardiser(eqx.Module):
 
     @staticmethod
     def learn(
-        X: np.ndarray, y: np.ndarray, weight: np.ndarray, scale_inputs: bool, scale_target: bool
+        X: np.ndarray,
+        y: np.ndarray,
+        weight: np.ndarray,
+        scale_inputs: bool,
+        scale_target: bool,
+        ignore_constant: bool = True,
     ) -> "Standardiser":
-        """Weighted means and standard deviations (population form) of the columns of X [N, D] and of y [N]."""
-        average = lambda v: np.average(v, axis=0, weights=weight)
-        mean = average(X)
-        scale = np.sqrt(average((X - mean) ** 2))
-        varies = scale > 1e-12 * np.maximum(np.abs(mean), 1e-300)
-        columns = np.flatnonzero(varies) if varies.any() else np.arange(X.shape[1])
-        mean, scale = (mean, np.where(varies, scale, 1.0)) if scale_inputs else (0 * mean, np.ones_like(scale))
+        """Weighted means and standard deviations (population form) of the columns of X [N, D] and of y [N].
+
+        Without `scale_inputs` columns stay as they are, but the constant ones if those are to be ignored.
+        """
+        mean, scale = _moments(X, weight)
+        constant = scale <= 1e-12 * np.maximum(np.abs(mean), TINY)
+        mean, scale = _without_far_rows(X[weight > 0], mean, scale)
+        scale = np.where(constant, 1.0, scale)
+        if not scale_inputs:
+            mean, scale = np.zeros_like(mean), np.ones_like(scale)
+        if ignore_constant and not constant.all():
+            scale = np.where(constant, np.inf, scale)
         target_mean, target_scale = 0.0, 1.0
         if scale_target:
-            target_mean = float(average(y))
-            target_scale = float(np.sqrt(average((y - target_mean) ** 2))) or 1.0
-        return Standardiser(columns, mean[columns], scale[columns], target_mean, target_scale)
+            (target_mean,), (target_scale,) = (part.tolist() for part in _moments(y[:, None], weight))
+            if target_scale <= 1e-12 * abs(target_mean):  # constant: what noise remains is small beside its size
+                target_scale = abs(target_mean) or 1.0
+        return Standardiser(np.arange(X.shape[1]), mean, scale, target_mean, target_scale)
 
-    def inputs(self, X: np.ndarray) -> np.ndarray:
-        """[N, D] in the data's units → [N, K] standardised."""
-        return (X[:, self.columns] - self.mean) / self.scale
+    def inputs(self, X: np.ndarray, dtype: str = "float64") -> np.ndarray:
+        """[N, D] in the data's units → [N, K] standardised, in that precision.
+
+        Beyond `LARGEST` there is no farther: squares of larger numbers overflow.
+        """
+        with np.errstate(over="ignore", invalid="ignore"):
+            scaled = (X[:, self.columns] - self.mean) / self.scale
+        if not self.varies.all():
+            scaled[:, ~self.varies] = 0.0
+        return np.clip(scaled, -LARGEST[dtype], LARGEST[dtype], out=scaled).astype(dtype, copy=False)
+
+    def points(self, Z: np.ndarray) -> np.ndarray:
+        """[M, K] standardised → [M, K] in the data's units."""
+        return np.where(self.varies, Z, 0.0) * np.where(self.varies, self.scale, 1.0) + self.mean
+
+    @property
+    def varies(self) -> Bool[np.ndarray, " K"]:
+        """Which columns are not ignored."""
+        return np.isfinite(self.scale)
 
     def target(self, y: np.ndarray) -> np.ndarray:
         """[N] in the data's units → standardised."""
         return (y - self.target_mean) / self.target_scale
+
+
+TINY = float(np.finfo(np.float64).tiny)
+
+
+def _moments(columns: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Weighted means and standard deviations, whatever the unit: no square overflows, and none is lost."""
+    _, exponent = np.frexp(np.max(np.abs(columns), axis=0, initial=0.0))
+    columns, average = np.ldexp(columns, -exponent), lambda v: np.average(v, axis=0, weights=weight)
+    mean = average(columns)
+    return np.ldexp(mean, exponent), np.ldexp(np.sqrt(average((columns - mean) ** 2)), exponent)
+
+
+def near_rows(X: np.ndarray) -> Bool[np.ndarray, " N"]:
+    """The rows of X [N, D] that are not far from all others in any column, as `Standardiser` has it."""
+    mean, scale = _without_far_rows(X, *_moments(X, np.ones(len(X))))
+    with np.errstate(over="ignore"):
+        return np.all(np.abs(X - mean) <= max(FAR, len(X) ** 0.5) * np.maximum(scale, TINY), axis=1)
+
+
+def _without_far_rows(X, mean, scale):
+    """Mean and scale of every column; where the middle half says that all but a few rows are `FAR` times as close, its
+    centre and its scale in place of theirs."""
+    rows = X[np.linspace(0, len(X) - 1, min(len(X), SPREAD_ROWS)).astype(int)]
+    low, middle, high = np.quantile(rows, [0.25, 0.5, 0.75], axis=0)
+    half = high / 1.349 - low / 1.349  # of a normal column: its standard deviation
+    few = (half > 0) & (half * FAR < scale)
+    return np.where(few, middle, mean), np.where(few, half, scale)

@@ -12,7 +12,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Float
 
-from .data import Dataset, take
+from .data import Dataset, near_rows, take
 from .kernels import AbstractKernel
 from .programs import program
 
@@ -123,9 +123,11 @@ def candidates(method: str | np.ndarray, kernel: AbstractKernel, data: Dataset, 
     if not isinstance(method, str):
         return {"hand": distinct(np.asarray(method))}
     rows = sample(data, max(10_000, 20 * M), seed)
-    X = np.asarray(rows.X)
+    # A row far from all others would have a point for itself, and its square would hide all differences of the others.
+    near = near_rows(np.asarray(rows.X))
+    X = np.asarray(rows.X)[near]
     makers = {
-        "kmeans": lambda: kmeans(X, M, seed, np.asarray(rows.weight)),
+        "kmeans": lambda: kmeans(X, M, seed, np.asarray(rows.weight)[near]),
         "rpcholesky": lambda: rpcholesky(kernel, X, M, seed),
         "greedy": lambda: greedy_variance(kernel, X, M),
         "random": lambda: random(X, M, seed),

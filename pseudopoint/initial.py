@@ -5,6 +5,7 @@ from collections.abc import Callable
 import numpy as np
 from jaxtyping import Float
 
+from .data import near_rows
 from .kernels import (
     RBF,
     AbstractKernel,
@@ -44,7 +45,7 @@ def robust(X: Float[np.ndarray, "N D"], y: Float[np.ndarray, " N"]) -> tuple[flo
 
     For standardised columns two random rows are √(2D) apart: at ℓ = √D they are neither strangers nor the same.
     """
-    spread = float(np.sqrt(np.mean(X.var(axis=0)))) or 1.0
+    spread = float(np.sqrt(np.mean(X[near_rows(X)].var(axis=0)))) or 1.0
     return float(np.sqrt(X.shape[1])) * spread, float(np.mean(y**2)) or 1.0
 
 
@@ -53,17 +54,19 @@ def ulapane(X: Float[np.ndarray, "N D"], y: Float[np.ndarray, " N"]) -> tuple[fl
     there.
 
     Sort each column j; d_xj = mean of its non-zero gaps, d_yj = mean of the non-zero |gaps| of y in that order. ℓ is
-    the mean of d_x over columns, and the variance is σ² with σ the mean of d_y. Raises ValueError where no gap is
-    non-zero.
+    the mean of d_x over columns that vary, and the variance is σ² with σ the mean of d_y. Raises ValueError where no
+    gap is non-zero.
     """
+    near = near_rows(X)
+    X, y = X[near][:, np.ptp(X[near], axis=0) > 0], y[near]
 
     def mean_gap(v):
         gaps = np.abs(np.diff(v))
         return gaps[gaps > 0].mean() if (gaps > 0).any() else 0.0
 
     orders = np.argsort(X, axis=0, kind="stable")
-    lengthscale = np.mean([mean_gap(np.sort(column)) for column in X.T])
-    sigma = np.mean([mean_gap(y[order]) for order in orders.T])
+    lengthscale = np.mean([mean_gap(np.sort(column)) for column in X.T] or [0.0])
+    sigma = np.mean([mean_gap(y[order]) for order in orders.T] or [0.0])
     if not (lengthscale > 0 and sigma > 0):
         raise ValueError("the Ulapane start needs inputs and targets that vary; use initial='robust' or more rows")
     return float(lengthscale), float(sigma**2)

@@ -145,7 +145,7 @@ def _means(minimiser):
 
     def run(model, data, options, progress):
         if not isinstance(model.likelihood, Gaussian):
-            name = type(model.likelihood).__name__
+            name = model.likelihood.name
             raise FitError(f"q can be integrated out for a Gaussian likelihood, not for {name}: use 'NGD+Adam'")
         points = Model(model.kernel, model.likelihood, InducingPoints(model.posterior.Z, model.posterior.jitter))
         frozen = () if options.learn_inducing else (_points,)

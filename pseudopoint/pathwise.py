@@ -35,11 +35,14 @@ from .kernels import (
     RationalQuadratic,
     Sum,
     White,
+    middle,
 )
 from .linalg import cholesky
 from .posteriors import Predictor, Predictors
 
 __all__ = ["Paths", "SeveralPaths", "paths", "spectrum"]
+
+FARTHEST = 1e15  # beyond which no phase has digits
 
 
 class Feature(eqx.Module):
@@ -58,7 +61,8 @@ class Feature(eqx.Module):
         """φ at the rows of X; K is 2F · D · D …, one D a linear factor."""
         phi = jnp.sqrt(self.variance) * jnp.ones_like(X[:, :1])
         if self.omega is not None:
-            angle = (X - self.centre) @ self.omega.T
+            # A row so far away that ωᵀx overflows has some phase, as all that far from the others have.
+            angle = jnp.clip(X - self.centre, -FARTHEST, FARTHEST) @ self.omega.T
             phi = phi * jnp.concatenate([jnp.cos(angle), jnp.sin(angle)], axis=1) / len(self.omega) ** 0.5
         for v in self.linear:
             phi = (phi[:, :, None] * (jnp.sqrt(v) * X)[:, None, :]).reshape(len(X), -1)
@@ -116,6 +120,9 @@ def paths(predictor: Predictor | Predictors, key, count: int, features: int = 10
     an error of kᵢᵢ · O(1/√features), of which the mean and all variances of the prior are free. Amid dense data a rough
     kernel's posterior lives on its rarest, highest frequencies: there, give more. `Linear` and `Constant` are exact.
 
+    X and the values are in the units of the predictor. Those of a fitted estimator are scaled: `GPRegressor.paths` takes
+    and gives its user's.
+
     All draws share the waves. `key` is a seed or a key of jax.random. To draw costs M³ + count · M (features + M). The
     functions are differentiable in X. What is not yet an array becomes one of the dtype of the scope.
 
@@ -135,7 +142,7 @@ def paths(predictor: Predictor | Predictors, key, count: int, features: int = 10
 def _paths(p: Predictor, key, count: int, features: int) -> Paths:
     waves, *keys = jax.random.split(key, 4)
     Zv = jnp.asarray(p.Zv)
-    prior = _prior(p.kernel, waves, features, jnp.mean(Zv, axis=0))
+    prior = _prior(p.kernel, waves, features, middle(Zv))
     sizes = (_features(prior, Zv[:1]).shape[1], len(Zv), len(p.s))
     normal = [jax.random.normal(k, (count, size), Zv.dtype) for k, size in zip(keys, sizes, strict=True)]
     return _posterior(p, prior, *normal)

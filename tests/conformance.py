@@ -40,6 +40,7 @@ from pseudopoint.likelihoods import (
     Heteroscedastic,
     Laplace,
     NegativeBinomial,
+    Offset,
     Ordinal,
     Poisson,
     RobustMax,
@@ -273,6 +274,11 @@ LIKELIHOODS: dict[str, Callable[[], Case]] = {
     "robustmax_3": lambda: Case(RobustMax(3), 0, (3e-6, 1e-5)),
     "robustmax_10": lambda: Case(RobustMax(10, 0.01, learn_epsilon=True), 1, (1e-4, 1e-4)),
     "softmax_3": lambda: Case(Softmax(3), 0, (1e-8, 1e-8)),
+    "offset_student_t": lambda: Case(Offset(StudentT(0.8, 4.0), 0.7), 3),
+    "offset_beta": lambda: Case(Offset(Beta(10.0), -0.7), 2, (1e-11, 3e-4)),
+    "offset_heteroscedastic": lambda: Case(Offset(Heteroscedastic(0.4), np.array([0.5, -0.3])), 3),
+    "offset_bernoulli": lambda: Case(Offset(Bernoulli("logit"), -1.5), 1, (1e-11, 1e-5)),
+    "offset_softmax_3": lambda: Case(Offset(Softmax(3), np.array([1.0, 0.2, -1.2])), 3, (1e-8, 1e-8)),
     "softmax_10": lambda: Case(Softmax(10), 0, (1e-8, 1e-8)),
 }
 LIKELIHOODS_OF_CLASSES = [name for name, make in LIKELIHOODS.items() if make().likelihood.support == "classes"]

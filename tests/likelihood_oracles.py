@@ -154,8 +154,22 @@ TRUTHS: dict[str, Callable[[Any], Truth]] = {
     "Exponential": lambda p: one_latent(lambda f: stats.expon(scale=p.scale * np.exp(f))),
     "RobustMax": lambda p: robustmax(p.members, float(p.epsilon)),
     "Softmax": lambda p: softmax(p.members),
+    "Offset": lambda p: moved(TRUTHS[type(p.likelihood).__name__](p.likelihood), np.asarray(p.constant)),
 }
 LINKS = {"logit": log_expit, "probit": log_ndtr}
+
+
+def moved(truth: Truth, c: Array) -> Truth:
+    """p(y | f + c): f + c ~ N(mean + c, variance)."""
+    cdf, below = truth.cdf, truth.predictive_cdf
+    return Truth(
+        lambda f, y: truth.log_prob(np.asarray(f) + c, y),
+        lambda mean, variance, y: truth.expectation(np.asarray(mean) + c, variance, y),
+        lambda mean, variance, y: truth.log_density(np.asarray(mean) + c, variance, y),
+        lambda mean, variance: truth.predict(np.asarray(mean) + c, variance),
+        None if cdf is None else lambda f, y: cdf(np.asarray(f) + c, y),
+        None if below is None else lambda mean, variance, y: below(np.asarray(mean) + c, variance, y),
+    )
 
 
 # --- several latent functions ----------------------------------------------------------------------------------------

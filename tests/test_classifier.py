@@ -183,12 +183,13 @@ def test_separable_classes_and_extreme_settings_end_in_numbers():
         assert np.isfinite(p).all() and np.allclose(p.sum(axis=1), 1)
 
 
-def test_one_class_is_refused():
-    X, _, _ = two_classes()
-    with pytest.raises(ValueError, match="one class only.*at least two"):
-        GPClassifier().fit(X, np.full(N, "yes"))
-    with pytest.raises(ValueError, match="one class only"):
-        GPClassifier().fit(X, np.arange(N) > 0, np.arange(N) > 0)
+def test_one_class_is_predicted_and_said():
+    X, y, _ = two_classes()
+    for labels, weight in ((np.full(N, "yes"), None), (y, (y == "yes").astype(float))):
+        model = GPClassifier(likelihood="softmax").fit(X, labels, weight)
+        assert model.predict(X).tolist() == ["yes"] * N and (model.predict_proba(X) == 1).all()
+        assert model.predict_proba(X).shape == (N, 1) and (model.log_density(X, np.full(N, "yes")) == 0).all()
+        assert "holds one class only, 'yes'" in model.notes_[0]
 
 
 @pytest.mark.parametrize(

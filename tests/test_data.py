@@ -197,25 +197,57 @@ def test_units_do_not_matter():
 
 
 @pytest.mark.parametrize("constant", [0.0, 0.1, -1e9, 1e-200])
-def test_constant_columns_are_left_out(constant):
+def test_a_constant_column_keeps_its_place_and_is_ignored(constant):
     wide = np.insert(X, 1, constant, axis=1)
     for scale_inputs in (True, False):
-        scaling = learn(wide, y, WEIGHT, scale_inputs)
-        np.testing.assert_array_equal(scaling.columns, [0, 2, 3])
-        np.testing.assert_array_equal(scaling.inputs(wide), learn(X, y, WEIGHT, scale_inputs).inputs(X))
-
-
-def test_new_values_of_a_constant_column_are_ignored():
-    wide = np.insert(X, 1, 0.1, axis=1)
-    scaling = learn(wide, y)
-    changed = wide + np.array([0.0, 99.0, 0.0, 0.0])
-    np.testing.assert_array_equal(scaling.inputs(changed), scaling.inputs(wide))
+        scaling, without = learn(wide, y, WEIGHT, scale_inputs), learn(X, y, WEIGHT, scale_inputs)
+        changed = wide + np.array([0.0, 99.0, 0.0, 0.0])
+        for rows in (wide, changed):
+            np.testing.assert_array_equal(scaling.inputs(rows), np.insert(without.inputs(X), 1, 0.0, axis=1))
+        np.testing.assert_array_equal(scaling.varies, [True, False, True, True])
+        np.testing.assert_allclose(scaling.points(scaling.inputs(wide)), wide if scale_inputs else wide * [1, 0, 1, 1])
 
 
 def test_a_column_that_varies_only_in_rows_of_weight_zero_is_constant():
     wide = np.insert(X, 3, np.eye(20)[4], axis=1)
     weight = np.where(np.arange(20) == 4, 0.0, 1.0)
-    np.testing.assert_array_equal(learn(wide, y, weight).columns, [0, 1, 2])
+    np.testing.assert_array_equal(learn(wide, y, weight).varies, [True, True, True, False])
+
+
+def test_where_columns_are_the_users_own_a_constant_one_stays_as_it_is():
+    wide = np.insert(X, 1, 7.0, axis=1)
+    scaling = Standardiser.learn(wide, y, np.ones(20), False, True, ignore_constant=False)
+    np.testing.assert_array_equal(scaling.inputs(wide), wide)
+
+
+@pytest.mark.parametrize("unit", [1e-300, 1e-170, 1.0, 1e170, 1e300])
+def test_columns_and_targets_of_any_size_are_scaled(unit):
+    small = np.linspace(0, 500, 20)[:, None]
+    scaling, plain = learn(unit * small, unit * small[:, 0]), learn(small, small[:, 0])
+    np.testing.assert_allclose(scaling.inputs(unit * small), plain.inputs(small), atol=1e-12)
+    np.testing.assert_allclose(scaling.target(unit * small[:, 0]), plain.target(small[:, 0]), atol=1e-12)
+
+
+@pytest.mark.parametrize("far", [1e9, -999999.0, 9.97e36, 1e300])
+def test_a_far_row_does_not_make_all_others_one(far):
+    column = rng.normal(size=(200, 1))
+    spoiled = np.vstack([column, [[far]]])
+    scaling = learn(spoiled, spoiled[:, 0])
+    others = scaling.inputs(spoiled)[:200, 0]
+    assert 0.5 < others.std() < 2 and np.abs(np.median(others)) < 0.1
+    assert abs(scaling.inputs(spoiled)[200, 0]) > 1e5
+
+
+def test_a_column_of_heavy_tails_or_of_zeros_is_scaled_by_its_standard_deviation():
+    for column in (np.exp(rng.normal(size=500)), rng.standard_t(2, size=500), (np.arange(500) < 3.0) * 1e9):
+        assert abs(learn(column[:, None], column).inputs(column[:, None]).std() - 1) < 1e-9
+
+
+def test_no_input_is_beyond_what_can_be_squared():
+    scaling = learn(X, y)
+    for dtype, largest in (("float64", 1e100), ("float32", 1e15)):
+        far = scaling.inputs(np.array([[1.7e308, -1.7e308, 1e300]]), dtype)
+        assert far.dtype == dtype and (np.abs(far) <= largest).all() and (np.abs(far) > 0.99 * largest).all()
 
 
 def test_with_nothing_but_constant_columns_all_are_kept_and_finite():

@@ -18,15 +18,16 @@ from threadpoolctl import threadpool_limits
 from ..data import Standardiser, dataset, merge_duplicates
 from ..history import Progress, Record
 from ..initial import named_kernel, robust, ulapane
-from ..kernels import AbstractKernel
-from ..likelihoods import AbstractLikelihood
+from ..kernels import AbstractKernel, check_columns
+from ..likelihoods import AbstractLikelihood, Offset
 from ..linalg import factorise
 from ..optimise import OPTIMISERS
 from ..persistence import load as load_tree
 from ..persistence import save as save_tree
 from ..recipes import FAMILIES, METHODS, Fitted, Settings, fit_model
+from . import notes
 
-__all__ = ["AbstractEstimator", "computing", "joint", "refuse_non_finite"]
+__all__ = ["AbstractEstimator", "apply_learned", "computing", "joint", "refuse_non_finite"]
 
 BLOCK = 2**19  # numbers of a block of rows: its few arrays stay in a processor's cache, and below the 32 MB at which
 # glibc gives memory back to the system after every block, to be cleared again page by page
@@ -39,6 +40,7 @@ _CHOICES = {
     "bound": ("tight", "vfe"),
     "initial": ("warm", "robust", "ulapane"),
     "dtype": ("auto", "float64", "float32"),
+    "scale_inputs": ("auto", True, False),
 }
 
 
@@ -55,6 +57,7 @@ class AbstractEstimator(BaseEstimator):
 
     # Settings that every final class has, and what `fit` learns.
     kernel: Any
+    likelihood: Any
     method: Any
     optimiser: Any
     posterior: Any
@@ -75,6 +78,21 @@ class AbstractEstimator(BaseEstimator):
     predictor_: Any
     inducing_points_: Any
     n_features_in_: int
+    mean_: Any = None  # model files of version 0.1.0 have none
+
+    def _whole(self, fit: Callable[[Any], Any]):
+        """`fit` applied to this estimator, whole or not at all: it learns on a copy, whose state this one takes over in
+        one assignment. Whatever is raised, an interrupt too, leaves this one as it was."""
+        learner = self._copy()
+        fit(learner)
+        self.__dict__ = learner.__dict__
+        return self
+
+    def _copy(self):
+        """The same settings and learned state, in an estimator of its own."""
+        other = object.__new__(type(self))
+        other.__dict__.update(self.__dict__)
+        return other
 
     @property
     def _precision(self) -> str:
@@ -116,24 +134,44 @@ class AbstractEstimator(BaseEstimator):
         progress: Progress | None,
     ):
         """Fit to (X, y, weight, noise); `likelihood` is made from the scaled y and the weights."""
+        given, said = rows, notes.unusual_weights(rows[2])
         if len(rows[1]) <= MERGED_ROWS:  # beyond, sorting the rows costs more than their repetitions
             rows = merge_duplicates(*rows)
-        scaling = Standardiser.learn(*rows[:3], self.scale_inputs, scale_target)
+            said += notes.merged_rows(int(np.count_nonzero(given[2])), len(rows[1]))
+        raw = not self._scales_inputs()
+        ignore_constant = not (raw and isinstance(self.kernel, AbstractKernel))  # whose columns are the user's
+        scaling = Standardiser.learn(*rows[:3], not raw, scale_target, ignore_constant)
+        said += notes.far_rows(rows[0], scaling, getattr(self, "feature_names_in_", None))
         with computing(self._precision), threadpool_limits(1, user_api="blas"):
             X, y, weight, noise = rows
-            X, y, noise = scaling.inputs(X), scaling.target(y), noise / scaling.target_scale**2
+            X, y = scaling.inputs(X, self._precision), scaling.target(y)
+            noise = noise / scaling.target_scale / scaling.target_scale  # whose square may overflow
+            coarse = notes.single_precision(rows[0]) if raw else []
+            said += coarse if self.dtype == "float32" else []
+            described = likelihood(y, weight)
+            if isinstance(self.likelihood, AbstractLikelihood):
+                _refuse_unfit(described, scaling.target(given[1]), *given[1:3])
+            kernel, about_kernel = self._kernel(X, y, scale_target)
             data = dataset(X, y, weight, noise, dtype=self._precision)
-            settings = self._settings(scaling, len(rows[0][0]))
-            fitted = fit_model(self._kernel(X, y, scale_target), likelihood(y, weight), data, settings, progress)
-            self._keep(scaling, fitted)
+            settings = self._settings(scaling, X.shape[1])._replace(mixed=self.dtype == "auto" and not coarse)
+            fitted = fit_model(kernel, Offset.around(described, y, weight), data, settings, progress)
+            self._keep(scaling, fitted, said + about_kernel)
         return self
 
+    def _scales_inputs(self) -> bool:
+        """Whether columns are standardised: unless told, only where no number of a kernel is in their units."""
+        return self.scale_inputs is True or (
+            self.scale_inputs == "auto" and not isinstance(self.kernel, AbstractKernel)
+        )
+
     def _kernel(self, X, y, scaled):
+        """The kernel at its start, and what to say about it."""
         if isinstance(self.kernel, AbstractKernel):
-            return self.kernel
+            check_columns(self.kernel, X.shape[1])
+            return self.kernel, notes.start_of_kernel(self.kernel, X)
         lengthscale, variance = (ulapane if self.initial == "ulapane" else robust)(X, y)
         # Without a scaled target, f is a logarithm or the like: of the size of one.
-        return named_kernel(self.kernel, lengthscale, variance if scaled else 1.0, X.shape[1])
+        return named_kernel(self.kernel, lengthscale, variance if scaled else 1.0, X.shape[1]), []
 
     def _settings(self, scaling, D) -> Settings:
         seed = self.random_state
@@ -151,7 +189,6 @@ class AbstractEstimator(BaseEstimator):
             inducing=inducing,
             learn_inducing=self.learn_inducing,
             tight=getattr(self, "bound", "tight") == "tight",
-            mixed=self.dtype == "auto",
             warm=self.initial == "warm" and isinstance(self.kernel, str),
             lengthscale_prior=float(self.lengthscale_prior),
             max_iter=self.max_iter,
@@ -160,18 +197,23 @@ class AbstractEstimator(BaseEstimator):
             seed=int(seed),
         )
 
-    def _keep(self, scaling, fitted: Fitted):
+    def _keep(self, scaling, fitted: Fitted, said: list[str]):
         host = lambda tree: jax.tree.map(np.asarray, tree)
         self.standardiser_ = scaling
-        self.kernel_, self.likelihood_ = host(fitted.model.kernel), host(fitted.model.likelihood)
+        self.kernel_, observed = host(fitted.model.kernel), host(fitted.model.likelihood)
+        self.likelihood_, self.mean_ = observed, None
+        if isinstance(observed, Offset):
+            self.likelihood_, self.mean_ = observed.likelihood, observed.constant
         self.predictor_ = host(fitted.predictor)
         points = None if fitted.model.posterior is None else np.asarray(fitted.model.posterior.Z, np.float64)
-        self.inducing_points_ = None if points is None else points * scaling.scale + scaling.mean
-        self.method_, self.reason_, self.notes_ = fitted.method, fitted.reason, fitted.notes
+        self.inducing_points_ = None if points is None else scaling.points(points)
+        self.method_, self.reason_ = fitted.method, fitted.reason
+        iterations = fitted.history[-1].step if fitted.history else 0
+        self.notes_ = (*said, *fitted.notes, *notes.iteration_limit(fitted.converged, iterations, self.max_iter or 200))
         self.bound_, self.bound_vfe_, self.upper_bound_ = fitted.bound, fitted.vfe, fitted.upper
         columns = zip(*fitted.history, strict=True) if fitted.history else [()] * len(Record._fields)
         self.history_ = {name: np.asarray(column, float) for name, column in zip(Record._fields, columns, strict=True)}
-        self.n_iter_ = fitted.history[-1].step if fitted.history else 0
+        self.n_iter_ = iterations
         self.n_undone_, self.converged_ = fitted.undone, fitted.converged
 
     def _inputs(self, X):
@@ -186,22 +228,37 @@ class AbstractEstimator(BaseEstimator):
     def _blocks(self, function: Callable[..., Any], X, *columns) -> np.ndarray:
         """`function(predictor, likelihood, X, *columns)`, [..., N], in blocks of rows, so that memory does not grow
         with N. `function` is compiled here, and its X scaled."""
+        with computing(self._precision):
+            width, structure, leaves = self._learned(self._precision)
+        return self._each(partial(apply_learned, function, structure, leaves), width, X, *columns)
+
+    def _each(self, apply: Callable[..., Any], width: int, X, *columns) -> np.ndarray:
+        """`apply(X, *columns)` in blocks of rows, of which each has so many numbers. ValueError where one is NaN."""
         whole, precision = np.empty(0), self._precision
         with computing(precision):
-            width, structure, leaves = self._learned(precision)
             size = min(_power_of_two(len(X)), _power_of_two(BLOCK // max(width, NODES)))
             for start in range(0, len(X), size):
                 block = [array[start : start + size] for array in (X, *columns)]
                 # Of the class: a method of an equinox object is wrapped anew each time, which a single row would feel.
-                block[0], count = Standardiser.inputs(self.standardiser_, block[0]), len(block[0])
+                block[0], count = Standardiser.inputs(self.standardiser_, block[0], precision), len(block[0])
                 if count < size:  # one shape, one compilation: the last block is filled up with its first row
                     block = [np.concatenate([a, np.repeat(a[:1], size - count, axis=0)]) for a in block]
                 block = [a.astype(precision, copy=False) for a in block]
-                part = np.asarray(_apply(function, structure, leaves, *block))
+                part = np.asarray(apply(*block))
                 if start == 0:
                     whole = np.empty((*part.shape[:-1], len(X)))
                 whole[..., start : start + count] = part[..., :count]
+        if np.isnan(whole).any():
+            row = int(np.argmax(np.isnan(whole).reshape(-1, len(X)).any(axis=0)))
+            raise ValueError(
+                f"what is predicted for row {row} is not a number: its values, such as {np.max(np.abs(X[row])):g}, are "
+                "too far from all training rows for this kernel and likelihood"
+            )
         return whole
+
+    def _observed(self) -> AbstractLikelihood:
+        """p(y | f) with the constant mean of f, where there is one."""
+        return self.likelihood_ if self.mean_ is None else Offset(self.likelihood_, self.mean_)
 
     def _learned(self, precision):
         """Numbers a row; and predictor and likelihood, taken apart and on the device. That is done once, for a
@@ -209,7 +266,7 @@ class AbstractEstimator(BaseEstimator):
         kept = _ON_DEVICE.get(self)
         if kept is None or kept[0] is not self.predictor_ or kept[1] is not self.likelihood_ or kept[2] != precision:
             served = self.predictor_.triangular() if precision == "float64" else self.predictor_
-            leaves, structure = jax.tree.flatten((served, self.likelihood_))
+            leaves, structure = jax.tree.flatten((served, self._observed()))
             width, leaves = len(self.predictor_.Zv) * self.likelihood_.latents, jax.device_put(leaves)
             kept = _ON_DEVICE[self] = self.predictor_, self.likelihood_, precision, width, structure, leaves
         return kept[3:]
@@ -254,15 +311,40 @@ TEXT = TEXT_TYPES.keys()
 
 @jax.jit
 def joint(predictor, X):
-    """Means [N] or [C, N] and roots of the joint covariances of f at the rows of X."""
-    jitter = 1e-10 if X.dtype == jnp.float64 else 1e-6
-    root = jnp.vectorize(lambda K: factorise(K, jitter).L, signature="(n,n)->(n,n)")
-    return predictor(X)[0], root(predictor.covariance(X))
+    """Means [N] or [C, N] and lower roots of the joint covariances of f at the rows of X.
+
+    In units of the prior's standard deviations, and with jitter in those: what is drawn at a row does not depend on the
+    rows after it.
+    """
+    level = 1e-12 if X.dtype == jnp.float64 else 1e-6
+    scale = jnp.sqrt(predictor.prior(X))
+    eye = level * jnp.eye(len(X), dtype=X.dtype)
+    K = predictor.covariance(X) / scale[..., :, None] / scale[..., None, :] + eye
+    root = jnp.vectorize(lambda K: factorise(K).L, signature="(n,n)->(n,n)")(K)
+    return predictor(X)[0], scale[..., :, None] * root
 
 
 @partial(jax.jit, static_argnums=(0, 1))
-def _apply(function, structure, leaves, *rows):
+def apply_learned(function, structure, leaves, *rows):
+    """`function` of what was taken apart into `structure` and `leaves`, and of rows; compiled once for each."""
     return function(*jax.tree.unflatten(structure, leaves), *rows)
+
+
+def _refuse_unfit(likelihood, scaled, y, weight):
+    """A target that a likelihood (of the user's own, perhaps) has no finite log density for, at f = 0."""
+    f = np.zeros((likelihood.latents, len(y)) if likelihood.latents > 1 else len(y))
+    with np.errstate(all="ignore"):
+        value = np.asarray(likelihood.log_prob(f, scaled))
+    bad = ~np.isfinite(value) & (weight > 0)
+    if bad.any():
+        row = int(np.argmax(bad))
+        aside = (
+            "" if scaled[row] == y[row] else f", {scaled[row]:g} when scaled (scale_target=False leaves it as it is)"
+        )
+        raise ValueError(
+            f"the likelihood {likelihood.name} gives log p(y | f = 0) = {value[row]:g} for the target {y[row]:g} in "
+            f"row {row}{aside} ({bad.sum()} such rows): use a likelihood for such targets"
+        )
 
 
 def _finite(X: np.ndarray) -> bool:

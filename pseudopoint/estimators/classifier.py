@@ -7,10 +7,13 @@ from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 
 from ..history import Progress
+from ..likelihoods import Bernoulli
 from .base import AbstractEstimator
 from .targets import class_likelihood
 
 __all__ = ["GPClassifier"]
+
+FEW, BRIEF = 50, 5  # rows and iterations of a fit to one class
 
 
 class GPClassifier(ClassifierMixin, AbstractEstimator):
@@ -39,7 +42,9 @@ class GPClassifier(ClassifierMixin, AbstractEstimator):
 
     Attributes
     ----------
-    classes_ : the labels, in the order of the columns of `predict_proba`. Others as for `GPRegressor`.
+    classes_ : the labels, in the order of the columns of `predict_proba`. mean_ : the learned constant mean of the
+    latent function, or of each: far from all rows the probabilities are those of the base rates. Others as for
+    `GPRegressor`.
 
     Examples
     --------
@@ -69,7 +74,7 @@ class GPClassifier(ClassifierMixin, AbstractEstimator):
         max_iter: Any = None,
         batch_size: Any = 512,
         learning_rate: Any = None,
-        scale_inputs: Any = True,
+        scale_inputs: Any = "auto",
         dtype: Any = "auto",
         random_state: Any = 0,
     ):
@@ -95,26 +100,40 @@ class GPClassifier(ClassifierMixin, AbstractEstimator):
         """Fit to X [N, D] and labels y [N], of any type that sorts.
 
         `sample_weight` [N]: weight 2 means that the row was seen twice. `progress` is called with a `Record` after
-        every iteration (or segment of minibatch steps). Raises ValueError where the data or a setting is unfit.
+        every iteration (or segment of minibatch steps). A target of one class is predicted, and said in `notes_`.
+        Raises ValueError where the data or a setting is unfit; whatever is raised leaves the estimator as it was.
         """
+        return self._whole(lambda model: model._fit(X, y, sample_weight, progress))
+
+    def _fit(self, X, y, sample_weight, progress):
         self._check_settings()
         X, y, weight = self._check_rows(X, y, sample_weight)
         check_classification_targets(y)
         seen = weight > 0
         self.classes_ = np.unique(y[seen])
-        if len(self.classes_) < 2:
-            raise ValueError(
-                f"the target holds one class only ({self.classes_[0]!r}): a classifier needs rows of at least two"
-            )
-        X, weight = X[seen], weight[seen]
-        codes = np.searchsorted(self.classes_, y[seen]).astype(np.float64)
+        rows = X[seen], np.searchsorted(self.classes_, y[seen]).astype(np.float64), weight[seen], np.zeros(seen.sum())
+        if len(self.classes_) == 1:
+            return self._learn_one_class(rows, progress)
         likelihood = class_likelihood(self.likelihood, len(self.classes_))
-        rows = X, codes, weight, np.zeros(len(codes))
         return self._learn(rows, False, lambda y, weight: likelihood, progress)
+
+    def _learn_one_class(self, rows, progress):
+        """What is predicted needs no model; a few rows make one, so that there is all that other fits have."""
+        few = tuple(column[:FEW] for column in rows)
+        brief = GPClassifier(
+            self.kernel, method="laplace", scale_inputs=self.scale_inputs, dtype=self.dtype, max_iter=BRIEF
+        )
+        brief._learn(few, False, lambda y, weight: Bernoulli(), progress)
+        self.__dict__ |= {name: value for name, value in vars(brief).items() if name.endswith("_")}
+        label = self.classes_.tolist()[0]
+        self.notes_ = (f"the target holds one class only, {label!r}, which is predicted with certainty",)
 
     def predict_log_proba(self, X):
         """log P(y = c | x), [N, C], columns in the order of `classes_`; no probability is clipped."""
-        return self._blocks(_log_probabilities, self._inputs(X)).T
+        rows = self._inputs(X)
+        if len(self.classes_) == 1:
+            return np.zeros((len(rows), 1))
+        return self._blocks(_log_probabilities, rows).T
 
     def predict_proba(self, X):
         """P(y = c | x), [N, C], columns in the order of `classes_`."""

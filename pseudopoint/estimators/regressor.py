@@ -1,16 +1,21 @@
 """Regression: real targets, counts, positive amounts, proportions and ordered levels."""
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import jax
 import numpy as np
 from sklearn.base import RegressorMixin
 from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted
 
+from .. import pathwise
 from ..history import Progress
 from ..likelihoods import Gaussian, quantile
 from ..metrics import interval
-from .base import AbstractEstimator, computing, joint, refuse_non_finite
+from . import notes
+from .base import AbstractEstimator, apply_learned, computing, joint, refuse_non_finite
 from .targets import check_target, regression_likelihood
 
 __all__ = ["GPRegressor"]
@@ -28,8 +33,10 @@ class GPRegressor(RegressorMixin, AbstractEstimator):
     ----------
     kernel : str or kernel object, default "matern52"
         "matern52", "matern32", "matern12", "rbf", "rational_quadratic", "periodic", "linear", each with one
-        lengthscale a column; or an object such as ``RBF(1.0) + White(0.1)``, whose numbers are the start, in scaled
-        units.
+        lengthscale a column; or an object such as ``Periodic(period=7.0) + RBF(30.0)``, whose numbers are the start.
+        Its lengthscales, periods and column numbers are those of X, for inputs are then not scaled (`scale_inputs`);
+        its variances are shares of the target's variance, unless ``scale_target=False``. ``RBF(30.0)`` has one
+        lengthscale for all columns, ``RBF(30.0).ard(D)`` one for each of D.
     likelihood : str or likelihood object, default "gaussian"
         For real targets "gaussian", "heteroscedastic" (noise that depends on x), "student_t" and "laplace" (outliers);
         for counts "poisson" and "negative_binomial"; for positive targets "gamma" and "exponential"; for proportions
@@ -72,8 +79,12 @@ class GPRegressor(RegressorMixin, AbstractEstimator):
         `likelihood="gaussian"` or an optimiser by name).
     batch_size, learning_rate : int, float or None
         For "svgp"; None lets the optimiser choose.
-    scale_inputs, scale_target : bool, default True
-        Standardise columns, and a real target.
+    scale_inputs : {"auto", True, False}, default "auto"
+        Standardise columns. "auto": for a kernel by name; a kernel object sees X as it is. Where True, the numbers of a
+        kernel object are in standard deviations of the columns.
+    scale_target : bool, default True
+        Standardise a real target. Where False, a Gaussian process with a Gaussian likelihood has mean 0, which is what
+        is predicted far from all rows.
     dtype : {"auto", "float64", "float32"}, default "auto"
         Precision of all computation. "auto": float64; but beyond 5,000 rows hyperparameters and points climb in
         float32, in about half the time, as long as the noise allows it. No global setting is touched.
@@ -82,11 +93,14 @@ class GPRegressor(RegressorMixin, AbstractEstimator):
     Attributes
     ----------
     method_, reason_ : the method that was used, and why.
-    kernel_, likelihood_ : learned, in scaled units.
+    kernel_, likelihood_ : learned; of a kernel object lengthscales and periods are in the units of X, those of a kernel
+    by name in standard deviations of the columns (`standardiser_.scale`); variances are those of the scaled target.
+    mean_ : the learned constant mean of the latent function, None where the likelihood or the scaling has it.
     bound_, bound_vfe_, upper_bound_ : lower bounds on the log evidence of the scaled target, and an upper bound, in
-    nats (infinite where none is known). inducing_points_ : [M, D] in the units of X (None for "exact").
+    nats (infinite where none is known). inducing_points_ : [M, D] in the units and columns of X (None for "exact").
     levels_ : the values of an ordinal target. predictor_ : all that predicts. history_ : arrays step, bound,
-    gradient_norm, step_size, undone, seconds. n_iter_, n_undone_, converged_, notes_.
+    gradient_norm, step_size, undone, seconds. n_iter_, n_undone_, converged_. notes_ : sentences that a user should
+    read: rows that were merged or are far from all others, a limit that was reached, weights of an unusual sum, …
 
     Examples
     --------
@@ -122,7 +136,7 @@ class GPRegressor(RegressorMixin, AbstractEstimator):
         max_iter: Any = None,
         batch_size: Any = 1024,
         learning_rate: Any = None,
-        scale_inputs: Any = True,
+        scale_inputs: Any = "auto",
         scale_target: Any = True,
         dtype: Any = "auto",
         random_state: Any = 0,
@@ -160,8 +174,12 @@ class GPRegressor(RegressorMixin, AbstractEstimator):
 
         Raises
         ------
-        ValueError : the data or a setting is unfit; the message names the column or setting and a remedy.
+        ValueError : the data or a setting is unfit; the message names the column or setting and a remedy. Whatever is
+        raised, an interrupt included, leaves the estimator as it was.
         """
+        return self._whole(lambda model: model._fit(X, y, sample_weight, noise_variance, progress))
+
+    def _fit(self, X, y, sample_weight, noise_variance, progress):
         self._check_settings()
         likelihood = regression_likelihood(self.likelihood, self.noise_variance)
         _refuse_bad_target(y)
@@ -170,15 +188,26 @@ class GPRegressor(RegressorMixin, AbstractEstimator):
         known = np.zeros(len(y)) if noise_variance is None else _check_noise(noise_variance, X)
         if noise_variance is not None and not likelihood.known_noise:
             raise ValueError(f"noise_variance has no meaning for the likelihood {likelihood.name}: leave it out")
-        seen = y[weight > 0]
-        if np.ptp(seen) == 0:
-            raise ValueError(f"the target is constant ({seen[0]:g} in every row): there is nothing to learn from it")
         check_target(likelihood, y)
+        seen = y[weight > 0]
+        constant = bool(np.all(seen == seen[0]))
+        if constant and likelihood.support == "classes":  # one level has no edge to another
+            likelihood = regression_likelihood("gaussian", self.noise_variance)
         self.levels_ = likelihood.levels(seen)
+        target = y
         if self.levels_ is not None:
-            y = np.searchsorted(self.levels_, y).clip(0, len(self.levels_) - 1).astype(np.float64)
+            target = np.searchsorted(self.levels_, y).clip(0, len(self.levels_) - 1).astype(np.float64)
         scale_target = self.scale_target and likelihood.support == "real"
-        return self._learn((X, y, weight, known), scale_target, likelihood.make, progress)
+        self._learn((X, target, weight, known), scale_target, likelihood.make, progress)
+        self.notes_ += tuple(notes.constant_target(seen[0]) if constant else self._discrete(seen))
+        return self
+
+    def _discrete(self, y):
+        """What to say where a density of real numbers describes a target of few values."""
+        if self.likelihood_.support != "real" or self.likelihood_.latents > 1:
+            return []
+        noise = float(np.sqrt(self.likelihood_.moments(np.zeros(1)).variance[0]))
+        return notes.discrete_target(y, noise * self.standardiser_.target_scale)
 
     def predict(self, X, return_std=False):
         """Mean of y at the rows of X [N, D], in the units of y; with `return_std` also its standard deviation, noise
@@ -186,8 +215,8 @@ class GPRegressor(RegressorMixin, AbstractEstimator):
         rows = self._inputs(X)
         if not return_std and self.levels_ is None:
             return self._in_units(self._blocks(_mean, rows))
-        mean, variance = self._moments(rows)
-        return (mean, np.sqrt(variance, out=variance)) if return_std else mean
+        mean, std = self._moments(rows)
+        return (mean, std) if return_std else mean
 
     def predict_interval(self, X, coverage=0.9):
         """Central intervals that hold y with probability `coverage`: [N, 2], lower and upper ends, in y's units.
@@ -199,12 +228,11 @@ class GPRegressor(RegressorMixin, AbstractEstimator):
             raise ValueError(f"the interval's probability must lie between 0 and 1, not {coverage!r}; 0.9 means 90 %")
         rows = self._inputs(X)
         if isinstance(self.likelihood_, Gaussian):
-            mean, variance = self._moments(rows)
-            return np.column_stack(interval(mean, np.sqrt(variance), coverage))
+            return np.column_stack(interval(*self._moments(rows), coverage))
         mean, variance = self._blocks(_latent, rows)
         with computing(self._precision):
             ends = [
-                np.concatenate([quantile(self.likelihood_, m, v, p) for m, v in _cut(mean, variance)])
+                np.concatenate([quantile(self._observed(), m, v, p) for m, v in _cut(mean, variance)])
                 for p in (0.5 - 0.5 * coverage, 0.5 + 0.5 * coverage)
             ]
         return np.column_stack([self._in_units(end) for end in ends])
@@ -232,12 +260,29 @@ class GPRegressor(RegressorMixin, AbstractEstimator):
         if len(X) > MAX_JOINT_ROWS:
             raise ValueError(f"a joint sample at {len(X)} rows needs a {len(X)}² matrix: pass at most {MAX_JOINT_ROWS}")
         lead = () if self.likelihood_.latents == 1 else (self.likelihood_.latents,)
-        noise = check_random_state(random_state).standard_normal((*lead, n, len(X)))
-        X = self.standardiser_.inputs(X).astype(self._precision)
+        # Row by row: what later rows are does not matter to those before them.
+        noise = check_random_state(random_state).standard_normal((len(X), n, *lead)).T.astype(self._precision)
+        X = self.standardiser_.inputs(X, self._precision)
         with computing(self._precision):
-            f = _draw(self.predictor_, X, noise.astype(self._precision))
-            draws = np.asarray(self.likelihood_.moments(f).mean, np.float64)
+            f = _draw(self.predictor_, X, noise)
+            draws = np.asarray(self._observed().moments(f).mean, np.float64)
         return self._in_units(draws)
+
+    def paths(self, n=1, random_state=None, *, features=1024) -> Callable[[Any], np.ndarray]:
+        """n functions drawn from the posterior, to be evaluated anywhere, again and again: X [N, D] ↦ [n, N], the mean
+        of y given f, in the units of X and y (`pathwise.paths`, whose inputs and values are scaled).
+
+        O(N(M + features)) for each function. Raises TypeError for a kernel of unknown spectrum, and for White.
+        """
+        check_is_fitted(self)
+        fitted = self._copy()  # a later fit of this estimator does not change what was drawn
+        seed = int(check_random_state(random_state).randint(2**31 - 1))
+        with computing(self._precision):
+            drawn = pathwise.paths(self.predictor_, seed, n, features)
+            leaves, structure = jax.tree.flatten((drawn, self._observed()))
+        width = n * (features + len(self.predictor_.Zv)) * self.likelihood_.latents
+        apply = partial(apply_learned, _drawn, structure, leaves)
+        return lambda X: fitted._in_units(fitted._each(apply, width, fitted._inputs(X)))
 
     def _in_units(self, y):
         if self.levels_ is not None:
@@ -245,16 +290,17 @@ class GPRegressor(RegressorMixin, AbstractEstimator):
         return self.standardiser_.target_mean + self.standardiser_.target_scale * y
 
     def _moments(self, rows):
-        """Mean and variance of y in its own units, at rows that were checked."""
+        """Mean and standard deviation of y in its own units, at rows that were checked."""
         if self.levels_ is not None:
             p = np.exp(self._blocks(_log_probabilities, rows))
             mean = self.levels_ @ p
-            return mean, np.sum((self.levels_[:, None] - mean) ** 2 * p, axis=0)
+            return mean, np.sqrt(np.sum((self.levels_[:, None] - mean) ** 2 * p, axis=0))
         mean, variance = self._blocks(_predict, rows)
         mean *= self.standardiser_.target_scale  # in place, as a million rows are 8 MB a copy
         mean += self.standardiser_.target_mean
-        variance *= self.standardiser_.target_scale**2
-        return mean, variance
+        std = np.sqrt(variance, out=variance)
+        std *= self.standardiser_.target_scale  # whose square may overflow
+        return mean, std
 
 
 def _mean(predictor, likelihood, X):
@@ -271,6 +317,10 @@ def _log_density(predictor, likelihood, X, y):
 
 def _log_probabilities(predictor, likelihood, X):
     return likelihood.log_probabilities(*predictor(X))
+
+
+def _drawn(paths, likelihood, X):
+    return likelihood.moments(paths(X)).mean
 
 
 def _latent(predictor, likelihood, X):

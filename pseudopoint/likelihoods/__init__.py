@@ -4,6 +4,7 @@ from .base import AbstractLikelihood, Moments
 from .bounded import AbstractClasses, Bernoulli, Beta, Ordinal
 from .gaussian import Gaussian, Heteroscedastic
 from .multiclass import RobustMax, Softmax
+from .offset import Offset
 from .positive import Exponential, Gamma, NegativeBinomial, Poisson
 from .quantiles import quantile
 from .robust import Laplace, StudentT
@@ -20,6 +21,7 @@ __all__ = [
     "Laplace",
     "Moments",
     "NegativeBinomial",
+    "Offset",
     "Ordinal",
     "Poisson",
     "RobustMax",

@@ -6,6 +6,7 @@ from typing import ClassVar, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Float
 
 from ..params import Number
@@ -41,7 +42,21 @@ class AbstractLikelihood(eqx.Module):
     shrinks: ClassVar[bool] = False
     # No less than −∂² log p(y | f)/∂f² in each latent function, wherever and however it is learned.
     curvature: ClassVar[float] = float("inf")
+    # Whether log p(y | f) has two derivatives in f, as Laplace's method needs.
+    smooth: ClassVar[bool] = True
+    # Whether numbers of its own, or the scaling of the target, do what a constant mean of f would (`Offset`).
+    has_constant: ClassVar[bool] = False
     support: ClassVar[str] = "real"  # "real", "positive", "unit", "counts" or "classes"
+
+    @property
+    def name(self) -> str:
+        """What messages call it."""
+        return type(self).__name__
+
+    def base_level(self, y: np.ndarray, weight: np.ndarray) -> np.ndarray:
+        """Where the constant mean of f starts, given targets y [N] and weights: one number, or one for each latent
+        function. 0 unless a likelihood knows better."""
+        return np.zeros(self.latents if self.latents > 1 else ())
 
     @property
     def latents(self) -> int:

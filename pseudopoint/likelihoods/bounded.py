@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import gammaln, log_ndtr
 from jaxtyping import Array, Float
-from scipy.special import betainc, expit, ndtr
+from scipy.special import betainc, expit, logit, ndtr, ndtri
 
 from ..params import Number, positive, real
 from .base import AbstractLikelihood, Latent, Moments, Rows
@@ -74,6 +74,11 @@ class Bernoulli(AbstractClasses):
         if self.link not in ("logit", "probit"):
             raise ValueError(f"link={self.link!r} is unknown: use 'logit' or 'probit'")
 
+    def base_level(self, y: np.ndarray, weight: np.ndarray) -> np.ndarray:
+        """logit or probit of the share of ones, at least half a row of either class."""
+        share = (weight @ y + 0.5) / (weight.sum() + 1)
+        return np.asarray(logit(share) if self.link == "logit" else ndtri(share))
+
     @property
     def classes(self) -> int:
         """Two."""
@@ -118,6 +123,11 @@ class Ordinal(AbstractClasses):
         self.learn_edges, self.learn_scale = learn_edges, learn_scale
 
     @property
+    def has_constant(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """Edges that are learned move all together."""
+        return self.learn_edges
+
+    @property
     def classes(self) -> int:
         """K."""
         return self.gaps.shape[0] + 2
@@ -159,6 +169,10 @@ class Beta(AbstractLikelihood):
 
     support: ClassVar[str] = "unit"
     scale: Float[Number, ""] = positive(1e-3, default=10.0)
+
+    def base_level(self, y: np.ndarray, weight: np.ndarray) -> np.ndarray:
+        """logit of the mean."""
+        return np.asarray(logit(np.average(y, weights=weight)))
 
     def _shapes(self, f):
         return self.scale * jax.nn.sigmoid(f), self.scale * jax.nn.sigmoid(-f)

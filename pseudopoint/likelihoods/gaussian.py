@@ -25,6 +25,7 @@ class Gaussian(AbstractLikelihood):
 
     concave: ClassVar[bool] = True
     shrinks: ClassVar[bool] = True
+    has_constant: ClassVar[bool] = True  # its target is centred: a constant in f would leave no closed form
     variance: Float[Number, ""] | Float[Number, " N"] = positive(NOISE_FLOOR, default=0.1)
 
     def at(self, noise: Rows) -> "Gaussian":
@@ -73,6 +74,10 @@ class Heteroscedastic(AbstractLikelihood):
     concave: ClassVar[bool] = True  # in f₁ and in f₂, each by itself
     majorised: ClassVar[bool] = True
     scale: Float[Number, ""] = positive(1e-4, default=0.3)
+
+    def base_level(self, y: np.ndarray, weight: np.ndarray) -> np.ndarray:
+        """The mean of y, and 0: the noise has its scale."""
+        return np.array([np.average(y, weights=weight), 0.0])
 
     @property
     def latents(self) -> int:

@@ -128,6 +128,11 @@ class Softmax(AbstractRace):
     curvature: ClassVar[float] = 0.25
     members: int = eqx.field(static=True)
 
+    def base_level(self, y: np.ndarray, weight: np.ndarray) -> np.ndarray:
+        """Logarithms of the shares of the classes, at least half a row each, about their mean."""
+        level = np.log(np.bincount(y.astype(int), weights=weight, minlength=self.members) + 0.5)
+        return level - level.mean()
+
     def log_prob(self, f: Several, y: Rows) -> Rows:
         """f_y − log Σ e^{fⱼ}."""
         return self._of(f, y) - logsumexp(f, axis=0)

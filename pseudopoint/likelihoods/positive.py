@@ -42,6 +42,7 @@ class Poisson(AbstractLikelihood):
 
     concave: ClassVar[bool] = True
     majorised: ClassVar[bool] = True
+    has_constant: ClassVar[bool] = True  # log scale
     support: ClassVar[str] = "counts"
     scale: Float[Number, ""] = positive(default=1.0)
 
@@ -81,6 +82,7 @@ class NegativeBinomial(AbstractLikelihood):
     """Counts with mean λ = scale · e^f and variance λ + λ²/shape: Poisson in the limit of a large shape."""
 
     concave: ClassVar[bool] = True
+    has_constant: ClassVar[bool] = True  # log scale
     support: ClassVar[str] = "counts"
     scale: Float[Number, ""] = positive(default=1.0)
     shape: Float[Number, ""] = positive(1e-3, default=2.0)
@@ -119,6 +121,7 @@ class Gamma(AbstractLikelihood):
 
     concave: ClassVar[bool] = True
     majorised: ClassVar[bool] = True
+    has_constant: ClassVar[bool] = True  # log scale
     support: ClassVar[str] = "positive"
     scale: Float[Number, ""] = positive(default=1.0)
     shape: Float[Number, ""] = positive(1e-3, default=2.0)
@@ -165,6 +168,7 @@ class Exponential(AbstractLikelihood):
 
     concave: ClassVar[bool] = True
     majorised: ClassVar[bool] = True
+    has_constant: ClassVar[bool] = True  # log scale
     support: ClassVar[str] = "positive"
     scale: Float[Number, ""] = positive(default=1.0)
 

@@ -1,12 +1,13 @@
 """Quantiles of y with the latent function integrated out."""
 
+from typing import Any
+
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 from scipy.special import expit
 
 from .base import AbstractLikelihood, Latent
-from .bounded import AbstractClasses
 
 __all__ = ["quantile"]
 
@@ -24,8 +25,9 @@ def quantile(likelihood: AbstractLikelihood, mean: Latent, variance: Latent, p: 
     """
     on_device = jnp.asarray(mean), jnp.asarray(variance)
     mean, variance = np.asarray(mean, float), np.asarray(variance, float)
-    if isinstance(likelihood, AbstractClasses):
-        below = np.cumsum(np.exp(np.asarray(likelihood.log_probabilities(*on_device))), axis=0)
+    if likelihood.support == "classes":
+        of_classes: Any = likelihood
+        below = np.cumsum(np.exp(np.asarray(of_classes.log_probabilities(*on_device))), axis=0)
         return np.sum(below < p - BELIEF, axis=0).astype(float)
     m, v = (np.asarray(a, float) for a in likelihood.predict(*on_device))
     s = np.sqrt(v)

@@ -17,11 +17,21 @@ __all__ = ["Laplace", "StudentT"]
 SCALE_FLOOR = 1e-4
 
 
+def _median(y, weight):
+    order = np.argsort(y)
+    below = np.cumsum(weight[order])
+    return np.asarray(y[order][np.searchsorted(below, 0.5 * below[-1])])
+
+
 class StudentT(AbstractLikelihood):
     """y = f + scale · t, t Student's with `degrees` = ν > 2 degrees of freedom (3 in Salimbeni et al. 2018, 5.5)."""
 
     scale: Float[Number, ""] = positive(SCALE_FLOOR, default=0.3)
     degrees: Float[Number, ""] = positive(2.01, default=3.0)
+
+    def base_level(self, y: np.ndarray, weight: np.ndarray) -> np.ndarray:
+        """The median of y, which outliers do not move."""
+        return _median(y, weight)
 
     def log_prob(self, f: Rows, y: Rows) -> Rows:
         """log Γ(½(ν + 1)) − log Γ(½ν) − ½ log πνς² − ½(ν + 1) log(1 + (y − f)²/(νς²))."""
@@ -63,7 +73,12 @@ class Laplace(AbstractLikelihood):
 
     concave: ClassVar[bool] = True
     majorised: ClassVar[bool] = True
+    smooth: ClassVar[bool] = False
     scale: Float[Number, ""] = positive(SCALE_FLOOR, default=0.3)
+
+    def base_level(self, y: np.ndarray, weight: np.ndarray) -> np.ndarray:
+        """The median of y."""
+        return _median(y, weight)
 
     def log_prob(self, f: Rows, y: Rows) -> Rows:
         """−log 2b − |y − f|/b."""

@@ -78,7 +78,7 @@ class Sites(AbstractStepper):
         q, likelihood = model.posterior.q, model.likelihood
         _check_whitened(model, "Sites")
         if not likelihood.concave:
-            name = type(likelihood).__name__
+            name = likelihood.name
             raise TypeError(f"Sites needs a log-concave likelihood, which {name} is not: use NaturalGradient")
         if not isinstance(q, MeanPrecision):
             raise TypeError(f"Sites moves q in MeanPrecision coordinates, not in {type(q).__name__}")

@@ -70,6 +70,10 @@ class Predictor(eqx.Module):
         residual = self.kernel.diag(X) - jnp.sum(squares, axis=0)
         return self.alpha @ Kmx, jnp.maximum(residual, 0) + self.s @ squares
 
+    def prior(self, X: Float[Array, "N D"]) -> Float[Array, " N"]:
+        """Variance of f at the rows of X before any data, [N]."""
+        return self.kernel.diag(X)
+
     def covariance(self, X: Float[Array, "N D"]) -> Float[Array, "N N"]:
         """Joint covariance of f at the rows of X, [N, N]: for drawing functions, never for error bars."""
         Kvx = self.kernel(self.Zv, X)

@@ -139,6 +139,10 @@ class Predictors(AbstractSeveral):
         """Means and variances of all f at the rows of X, each [C, N]."""
         return self.map(lambda predictor: predictor(X))
 
+    def prior(self, X: Float[Array, "N D"]) -> Float[Array, "C N"]:
+        """Variances before any data, as `Predictor.prior`."""
+        return self.map(lambda predictor: predictor.prior(X))
+
     def covariance(self, X: Float[Array, "N D"]) -> Float[Array, "C N N"]:
         """Joint covariances, as `Predictor.covariance`."""
         return self.map(lambda predictor: predictor.covariance(X))

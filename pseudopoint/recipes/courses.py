@@ -12,7 +12,6 @@ from ..history import Progress
 from ..inducing import RACE_ROWS
 from ..kernels import AbstractKernel
 from ..likelihoods import AbstractLikelihood, Gaussian
-from ..likelihoods import Laplace as DoubleExponential
 from ..linalg import Scalar
 from ..minimisers import FitError, Maximum
 from ..optimise import OPTIMISERS, RATE, STEPS, Options, in_coordinates, optimise
@@ -89,14 +88,14 @@ def _method_of(optimiser, method):
 
 
 def _course(method, likelihood) -> Callable[..., Fitted]:
-    name = type(likelihood).__name__
+    name = likelihood.name
     if isinstance(likelihood, Gaussian):
         if method == "laplace":
             raise FitError("method='laplace' with a Gaussian likelihood is the exact method: use method='exact'")
         return {"exact": _fit_exact, "collapsed": _fit_collapsed, "svgp": _fit_svgp}[method]
     if method == "exact":
         raise FitError(f"method='exact' needs a Gaussian likelihood, not {name}: use 'collapsed' or 'svgp'")
-    if method == "laplace" and (likelihood.latents > 1 or isinstance(likelihood, DoubleExponential)):
+    if method == "laplace" and (likelihood.latents > 1 or not likelihood.smooth):
         raise FitError(
             f"method='laplace' needs one latent function and a smooth likelihood, which {name} has not: "
             "use 'collapsed' or 'svgp'"

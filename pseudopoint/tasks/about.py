@@ -23,7 +23,8 @@ def about(kind: AbstractKind, rows: int) -> Result:
     M = None if model.inducing_points_ is None else len(model.inducing_points_)
     known = bool(np.isfinite(model.upper_bound_))
     gap = (model.upper_bound_ - model.bound_) / rows if known else None
-    likelihood = {"likelihood": type(model.likelihood_).__name__, "likelihood_parameters": _numbers(model.likelihood_)}
+    likelihood = {"likelihood": model.likelihood_.name, "likelihood_parameters": _numbers(model.likelihood_)}
+    likelihood["latent_mean"] = None if model.mean_ is None else np.asarray(model.mean_).tolist()
     return likelihood | {
         "method": model.method_,
         "reason": model.reason_,
@@ -39,11 +40,17 @@ def about(kind: AbstractKind, rows: int) -> Result:
     }
 
 
-def lengthscales(model: Any) -> np.ndarray | None:
-    """One for each column that varies, in standardised units; None for kernels without."""
+def lengthscales(model: Any) -> dict[int, tuple[float, float]] | None:
+    """Of every column that varies, by its number, in the kernel's units and in those of the column; None for kernels
+    without."""
     if not isinstance(model.kernel_, AbstractStationary | Periodic):
         return None
-    return np.broadcast_to(np.asarray(model.kernel_.lengthscale, float), len(model.standardiser_.columns))
+    scaling = model.standardiser_
+    scales = np.broadcast_to(np.asarray(model.kernel_.lengthscale, float), len(scaling.columns))
+    each = zip(
+        scaling.columns.tolist(), scales.tolist(), (scales * scaling.scale).tolist(), scaling.varies, strict=True
+    )
+    return {column: (scaled, in_units) for column, scaled, in_units, varies in each if varies}
 
 
 def kernel_variance(model: Any) -> float | None:

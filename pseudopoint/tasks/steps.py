@@ -123,10 +123,7 @@ def inspect_model(model_file: str | Path) -> Result:
     kind, extra = _load(model_file)
     model, encoder, header = kind.model, kind.encoder, describe(model_file)
     scales = lengthscales(model)
-    names = [encoder.feature_names[i] for i in model.standardiser_.columns]
-    in_units = None
-    if scales is not None:
-        in_units = dict(zip(names, (scales * model.standardiser_.scale).tolist(), strict=True))
+    in_units = None if scales is None else {encoder.feature_names[j]: scale for j, (_, scale) in scales.items()}
     result = {"model": str(model_file), "library_version": header["library_version"], "created": header["created"]}
     result |= {"kind": header["kind"], "task": kind.task}
     result |= {"target": encoder.target_name, "rows": extra["rows"], "features": encoder.feature_names}
@@ -208,8 +205,7 @@ def _load(model_file) -> tuple[AbstractKind, dict[str, Any]]:
 
 
 def _report(kind: AbstractKind, result: Result, scored: Scored | None, name: str) -> Report:
-    history, scales = kind.model.history_, lengthscales(kind.model)
-    names = [kind.encoder.feature_names[i] for i in kind.model.standardiser_.columns]
+    history, scales = kind.model.history_, lengthscales(kind.model) or {}
     columns = (history["step"].astype(int), history["bound"], history["seconds"])
     sparse = result["inducing_points"] is not None
     return Report(
@@ -217,7 +213,7 @@ def _report(kind: AbstractKind, result: Result, scored: Scored | None, name: str
         summary=[(label, value) for label, value in in_lines(result) if label != "note"],
         notes=result["notes"],
         history=list(zip(*(column.tolist() for column in columns), strict=True)),
-        relevance=[] if scales is None else list(zip(names, (1 / scales).tolist(), strict=True)),
+        relevance=[(kind.encoder.feature_names[j], 1 / scaled) for j, (scaled, _) in scales.items()],
         bound=result["bound"] if sparse else None,
         upper_bound=result["upper_bound"] if sparse else None,
         rows=result["rows"],

@@ -44,6 +44,8 @@ def _model_lines(result: dict[str, Any]) -> Lines:
         lines += [(f"lengthscale {name}", f"{value:.4g}") for name, value in (result["lengthscales"] or {}).items()]
     if result["noise_std"] is None:
         numbers = [f"{name} {_value(value)}" for name, value in result["likelihood_parameters"].items()]
+        if result.get("latent_mean") is not None:
+            numbers.append(f"mean of the latent function {_value(result['latent_mean'])}")
         aside = " (of the standardised target)" if numbers and result.get("target_scale", 1.0) != 1.0 else ""
         lines.append(("likelihood", ", ".join([result["likelihood"], *numbers]) + aside))
     elif "kernel_variance" in result:

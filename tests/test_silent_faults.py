@@ -1,0 +1,411 @@
+"""Faults that users met without a word from the library, each by its symptom: what is computed now, or what is said."""
+
+# Settings are unpacked from dictionaries, and learned state has no declaration: a type checker can follow neither.
+# pyright: reportArgumentType=false, reportAttributeAccessIssue=false, reportCallIssue=false, reportOptionalMemberAccess=false
+
+import jax.numpy as jnp
+import numpy as np
+import pandas as pd
+import pytest
+from fits import COLLAPSED, EXACT, METHODS, N, table
+
+from pseudopoint import GPClassifier, GPRegressor
+from pseudopoint.data import Standardiser
+from pseudopoint.estimators import base
+from pseudopoint.kernels import RBF, Linear, Matern52, Periodic, White
+from pseudopoint.likelihoods import AbstractLikelihood, Moments, Poisson
+
+FAR = [1e4, -1e9, 9.97e36, 1e160, -1.7e308]
+
+
+def counts(X):
+    return np.random.default_rng(1).poisson(np.exp(np.sin(X[:, 0])))
+
+
+def labels(X):
+    return np.where(np.sin(2 * X[:, 0]) > 0, "up", "down")
+
+
+FITS = {
+    "exact": lambda X, y: GPRegressor(**EXACT).fit(X, y),
+    "collapsed": lambda X, y: GPRegressor(**COLLAPSED).fit(X, y),
+    "svgp": lambda X, y: GPRegressor(**METHODS["svgp"]).fit(X, y),
+    "single": lambda X, y: GPRegressor(**EXACT, dtype="float32").fit(X, y),
+    "kernel": lambda X, y: GPRegressor(RBF(1.0).on(0) + Matern52([2.0, 40.0]), method="exact", max_iter=20).fit(X, y),
+    "student_t": lambda X, y: GPRegressor(likelihood="student_t", max_iter=5).fit(X, y),
+    "poisson": lambda X, y: GPRegressor(likelihood="poisson", max_iter=5).fit(X, counts(X)),
+    "logit": lambda X, y: GPClassifier(max_iter=5).fit(X, labels(X)),
+    "softmax": lambda X, y: GPClassifier(likelihood="softmax", max_iter=20).fit(X, labels(X)),
+}
+
+
+def everything(model, X):
+    """All that is predicted for each row, [N, …]."""
+    if isinstance(model, GPClassifier):
+        return model.predict_proba(X)
+    columns = [*model.predict(X, return_std=True), *model.predict_interval(X).T, *model.sample(X, 2, 0)]
+    return np.column_stack([*columns, *model.paths(2, 0)(X), model.log_density(X, np.full(len(X), 1.0))])
+
+
+# --- One far row changes every other row of its block ---
+
+
+@pytest.mark.parametrize("name", FITS)
+def test_what_is_predicted_for_a_row_does_not_depend_on_the_rows_beside_it(name):
+    X, y = table()
+    model, rows = FITS[name](X, y), X[:7]
+    alone = everything(model, rows)
+    tolerance = 1e-5 if name == "single" else 1e-12
+    for far in FAR:
+        for beside in ([far, 1.0], [X[0, 0], far], [far, -far]):
+            together = everything(model, np.vstack([rows, [beside]]))
+            assert np.isfinite(together[7]).all() or not isinstance(model, GPClassifier)
+            scale = np.abs(alone).max(axis=0) + alone.std(axis=0)
+            assert (np.abs(together[:7] - alone) <= tolerance * scale).all(), (name, far, beside)
+
+
+def test_a_row_far_from_all_data_gets_the_prior():
+    model = FITS["exact"](*table())
+    s = model.standardiser_
+    for far in FAR[1:]:
+        mean, std = model.predict([[far, far]], return_std=True)
+        prior = s.target_scale * np.sqrt(float(model.kernel_.variance) + float(model.likelihood_.variance))
+        np.testing.assert_allclose([mean[0], std[0]], [s.target_mean, prior], rtol=1e-6)
+    draws = model.sample(np.full((1, 2), 1e200), 4000, 0)
+    f_std = s.target_scale * np.sqrt(float(model.kernel_.variance))
+    assert abs(draws.std() / f_std - 1) < 0.05 and abs(draws.mean() - s.target_mean) < 0.1 * f_std
+
+
+@pytest.mark.parametrize("far", [1e7, -999999.0, 9.97e36, 1e300])
+@pytest.mark.parametrize("method", ["exact", "collapsed"])
+def test_a_far_row_in_training_changes_nothing_for_the_others_and_is_said(method, far):
+    X, y = table()
+    spoiled, z = np.vstack([X, [[far, X[0, 1]]]]), np.append(y, y.mean())
+    plain, model = FITS[method](X, y), FITS[method](pd.DataFrame(spoiled, columns=["a", "b"]), z)
+    error = model.predict(pd.DataFrame(X, columns=["a", "b"])) - plain.predict(X)
+    assert np.abs(error).max() < 0.2 * y.std() and np.abs(error).mean() < 0.05 * y.std()
+    assert f"column 'a': 1 of {N + 1} rows are far from all others (such as {far:g})" in " ".join(model.notes_)
+    assert not any("far from" in note for note in plain.notes_)
+
+
+# --- A constant column silently changes the user's kernel ---
+
+
+def with_constants(X):
+    return np.column_stack([np.ones(len(X)), X[:, 0], np.full(len(X), -3.0), X[:, 1]])
+
+
+def test_columns_of_a_kernel_are_numbered_as_the_users_table_has_them():
+    X, y = table()
+    wide = with_constants(X)
+    here = GPRegressor(RBF(1.0).on(0) + RBF(30.0).on(1), max_iter=20).fit(X, y)
+    there = GPRegressor(RBF(1.0).on(1) + RBF(30.0).on(3), max_iter=20).fit(wide, y)
+    np.testing.assert_allclose(there.predict(wide), here.predict(X), rtol=1e-9)
+    assert there.bound_ == pytest.approx(here.bound_, rel=1e-9)
+    four = GPRegressor(RBF(np.ones(4)), max_iter=3, scale_inputs=True).fit(wide, y)
+    assert four.kernel_.lengthscale.shape == (4,)
+
+
+@pytest.mark.parametrize("kernel", ["matern52", RBF([1.0, 1.0, 1.0, 30.0])])
+def test_inducing_points_are_in_the_users_columns(kernel):
+    X, y = table()
+    model = GPRegressor(kernel, **COLLAPSED).fit(with_constants(X), y)
+    assert model.inducing_points_.shape == (8, 4)
+    if isinstance(kernel, str):
+        np.testing.assert_array_equal(model.inducing_points_[:, [0, 2]], np.tile([1.0, -3.0], (8, 1)))
+    again = GPRegressor(**COLLAPSED | {"inducing": model.inducing_points_}, learn_inducing=False)
+    np.testing.assert_allclose(again.fit(with_constants(X), y).inducing_points_[:, 1].min(), 5, atol=2.5)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "message"),
+    [
+        (RBF(np.ones(3)), "the kernel RBF has 3 numbers in lengthscale, but it sees 2 columns"),
+        (
+            RBF(1.0) * Periodic(1.0, 1.0, np.ones(4)),
+            "the kernel Periodic has 4 numbers in period, but it sees 2 columns",
+        ),
+        (RBF(np.ones(2)).on(1), "the kernel RBF has 2 numbers in lengthscale, but it sees 1 column: give"),
+        (Linear(np.ones(3)) + White(), "the kernel Linear has 3 numbers in variance"),
+        (RBF().on(0, 2), r"a kernel is on columns \(0, 2\), but the inputs have 2, which are 0 to 1"),
+    ],
+)
+def test_a_kernel_that_does_not_fit_the_columns_is_one_sentence(kernel, message):
+    with pytest.raises(ValueError, match=message) as error:
+        GPRegressor(kernel).fit(*table())
+    assert "\n" not in str(error.value)
+
+
+# --- A refused or interrupted refit leaves the estimator as it was ---
+
+
+class Stop(BaseException):
+    pass
+
+
+def interrupted(model, X, y, monkeypatch, at, error):
+    """A fit that is interrupted when the `at`-th of some steps is reached."""
+    count = 0
+
+    def step(function):
+        def counting(*args, **keywords):
+            nonlocal count
+            count += 1
+            if count == at:
+                raise error
+            return function(*args, **keywords)
+
+        return counting
+
+    with monkeypatch.context() as patch:
+        for owner, name in ((base, "validate_data"), (base, "merge_duplicates"), (base, "fit_model")):
+            patch.setattr(owner, name, step(getattr(owner, name)))
+        patch.setattr(Standardiser, "learn", staticmethod(step(Standardiser.learn)))
+        patch.setattr(type(model), "_keep", step(type(model)._keep))
+        model.fit(X, y, progress=step(lambda record: None))
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, MemoryError, ValueError, Stop])
+@pytest.mark.parametrize("at", [1, 2, 3, 4, 5, 7])
+def test_a_fit_that_ends_in_an_exception_leaves_the_estimator_as_it_was(at, error, monkeypatch):
+    X, y = table()
+    frame = pd.DataFrame(np.column_stack([X, X[:, 0]]), columns=["a", "b", "c"])
+    for estimator, first, second in (
+        (GPRegressor(likelihood="ordinal", max_iter=3), np.round(y / 10), np.round(y / 5)),
+        (GPClassifier(max_iter=3), labels(X), np.where(y > 50, "a", "b")),
+    ):
+        model = estimator.fit(X, first)
+        before, p = dict(vars(model)), model.predict(X)
+        with pytest.raises(error):
+            interrupted(model, frame, second, monkeypatch, at, error)
+        assert vars(model).keys() == before.keys() and all(vars(model)[name] is before[name] for name in before)
+        assert (model.predict(X) == p).all()
+
+
+@pytest.mark.parametrize(
+    ("X", "y"),
+    [
+        (np.full((20, 3), np.nan), np.arange(20) % 2),
+        (np.ones((20, 3)), np.linspace(0, 1, 20)),
+        (np.ones((20, 3)), np.arange(19) % 2),
+    ],
+)
+def test_a_refused_refit_puts_no_new_labels_on_the_old_model(X, y):
+    rows, _ = table()
+    model = GPClassifier(max_iter=3).fit(rows, labels(rows))
+    with pytest.raises(ValueError):
+        model.fit(X, y)
+    assert model.classes_.tolist() == ["down", "up"] and model.n_features_in_ == 2
+    assert set(model.predict(rows)) <= {"down", "up"}
+
+
+def test_an_estimator_that_was_never_fitted_stays_so():
+    model = GPRegressor()
+    with pytest.raises(ValueError):
+        model.fit(np.ones((5, 2)), np.full(5, np.nan))
+    assert vars(model) == vars(GPRegressor())
+
+
+# --- Far from all data the base rate ---
+
+
+@pytest.mark.parametrize("method", ["laplace", "collapsed", "svgp"])
+def test_far_from_all_data_a_classifier_says_the_base_rate(method):
+    rng = np.random.default_rng(0)
+    X = rng.uniform(0, 6, (1000, 2))
+    y = (np.arange(1000) % 250 == 0).astype(int)
+    settings = {"method": method, "max_iter": 100 if method == "svgp" else 5}
+    model = GPClassifier(**settings).fit(X[:300] if method == "laplace" else X, y[:300] if method == "laplace" else y)
+    far = model.predict_proba([[1e6, 1e6]])[0, 1]
+    assert 1e-4 < far < 0.03 and model.mean_ < -2
+
+
+def test_far_from_all_data_every_likelihood_says_what_is_usual():
+    rng = np.random.default_rng(0)
+    X = rng.uniform(0, 6, (150, 1))
+    wave = np.sin(X[:, 0])
+    far = np.full((1, 1), 1e6)
+    targets = {
+        "poisson": rng.poisson(50 * np.exp(0.3 * wave)),
+        "negative_binomial": rng.poisson(50 * np.exp(0.3 * wave)),
+        "gamma": 1000 * np.exp(0.3 * wave) * rng.gamma(10, 0.1, 150),
+        "exponential": 1000 * np.exp(0.3 * wave) * rng.exponential(size=150),
+        "beta": (0.05 + 0.01 * wave + 0.005 * rng.uniform(-1, 1, 150)),
+        "student_t": 500 + wave + 0.1 * rng.standard_t(3, 150),
+        "laplace": 500 + wave + 0.1 * rng.laplace(size=150),
+        "heteroscedastic": 500 + wave + 0.1 * rng.normal(size=150),
+    }
+    for likelihood, y in targets.items():
+        for scale_target in (True, False) if likelihood in ("student_t", "laplace", "heteroscedastic") else (True,):
+            model = GPRegressor(likelihood=likelihood, scale_target=scale_target, max_iter=10).fit(X, y)
+            assert 0.8 < float(model.predict(far)[0] / np.mean(y)) < 1.3, (likelihood, scale_target)
+
+
+def test_three_classes_of_which_one_is_rare():
+    rng = np.random.default_rng(0)
+    X = rng.uniform(0, 6, (200, 2))
+    y = np.where(np.arange(200) % 100 == 0, "rare", np.where(np.sin(X[:, 0]) > 0, "up", "down"))
+    model = GPClassifier(method="collapsed", num_inducing=10, max_iter=3).fit(X, y)
+    far = dict(zip(model.classes_, model.predict_proba([[1e6, 1e6]])[0], strict=True))
+    assert far["rare"] < 0.1 and far["up"] > 0.2 and far["down"] > 0.2 and model.mean_.shape == (3,)
+
+
+# --- Weights that sum to 1 ---
+
+
+def test_weights_that_sum_to_one_are_said_and_the_remedy_works():
+    X, y = table()
+    model = GPRegressor(**EXACT).fit(X, y, np.full(N, 1 / N))
+    assert (
+        f"sample_weight sums to 1 for {N} rows" in model.notes_[0] and f"multiply the weights by {N}" in model.notes_[0]
+    )
+    assert GPRegressor(**EXACT).fit(X, y, np.full(N, 1 / N) * N).score(X, y) > 0.8
+    for weight in (None, np.full(N, 2.0), np.arange(N) % 2.0):
+        assert not any("sample_weight" in note for note in GPRegressor(**EXACT, max_iter=3).fit(X, y, weight).notes_)
+
+
+# --- A kernel object's numbers are in the user's units ---
+
+
+def test_a_period_of_seven_days_is_seven_days():
+    days = np.arange(200.0)
+    y = 3 * np.sin(2 * np.pi * days / 7) + 0.2 * np.random.default_rng(0).normal(size=200)
+    model = GPRegressor(Periodic(period=7.0)).fit(days[:150, None], y[:150])
+    assert np.sqrt(np.mean((model.predict(days[150:, None]) - y[150:]) ** 2)) < 0.4
+    assert abs(float(model.kernel_.period) - 7) < 0.05
+    assert model.get_params()["scale_inputs"] == "auto"
+
+
+def test_scaled_units_are_there_for_who_asks():
+    X, y = table()
+    scaled = GPRegressor(Matern52([1.0, 1.0]), scale_inputs=True, max_iter=30).fit(X, y)
+    s = scaled.standardiser_
+    raw = GPRegressor(Matern52(s.scale), max_iter=30).fit(X, y)
+    np.testing.assert_allclose(raw.kernel_.lengthscale, scaled.kernel_.lengthscale * s.scale, rtol=1e-3)
+    np.testing.assert_allclose(raw.predict(X), scaled.predict(X), rtol=1e-4)
+    np.testing.assert_allclose(s.inputs(X), (X - X.mean(axis=0)) / X.std(axis=0), atol=1e-12)
+
+
+def test_one_lengthscale_for_many_columns_is_said_and_one_for_each_is_easy():
+    X, y = table()
+    model = GPRegressor(Matern52(3.0), max_iter=3).fit(X, y)
+    assert "one lengthscale for all 2 columns; Matern52(…).ard(2) has one for each" in " ".join(model.notes_)
+    kernel = (Matern52(3.0).on(0, 1) + RBF(2.0) * Periodic(1.0)).ard(2)
+    assert [np.shape(part) for part in (kernel.kernels[0].kernel.lengthscale, kernel.kernels[1].kernels[0].lengthscale)]
+    assert GPRegressor(Matern52(3.0).ard(2), max_iter=3).fit(X, y).kernel_.lengthscale.shape == (2,)
+    assert (Matern52(3.0).ard(2).lengthscale == 3).all() and (RBF(2.0).on(3, 5).ard(9).kernel.lengthscale.shape) == (2,)
+
+
+@pytest.mark.parametrize(("lengthscale", "said"), [(1e-6, "no two rows are related"), (1e9, "all rows are alike")])
+def test_a_kernel_that_starts_far_from_the_units_of_its_columns_is_said(lengthscale, said):
+    model = GPRegressor(Matern52([lengthscale, lengthscale]), max_iter=3).fit(*table())
+    assert said in " ".join(model.notes_)
+
+
+def test_drawn_functions_take_rows_and_give_values_in_the_users_units():
+    X, y = table()
+    for model in (FITS["exact"](X, y), FITS["collapsed"](X, y)):
+        mean, std = model.predict(X[:5], return_std=True)
+        noise = model.standardiser_.target_scale**2 * float(model.likelihood_.variance)
+        draws = model.paths(3000, 0, features=4096)
+        values = draws(X[:5])
+        assert values.shape == (3000, 5)
+        np.testing.assert_allclose(values.mean(axis=0), mean, atol=0.1 * y.std())
+        prior = model.standardiser_.target_scale**2 * float(model.kernel_.variance)
+        np.testing.assert_allclose(values.var(axis=0), std**2 - noise, atol=3 * prior / 4096**0.5)
+        assert np.array_equal(draws(X[:5]), values)
+        model.fit(2 * X, 3 * y)
+        assert np.array_equal(draws(X[:5]), values)  # what was drawn stays
+
+
+def test_drawn_rates_are_rates():
+    X, y = table()
+    rates = FITS["poisson"](X, y).paths(50, 0)(X)
+    assert rates.shape == (50, N) and (rates > 0).all()
+
+
+# --- A likelihood that gives NaN ---
+
+
+class LogNormal(AbstractLikelihood):
+    """log y ~ N(f, 1)."""
+
+    def log_prob(self, f, y):
+        return -jnp.log(y) - 0.5 * (jnp.log(y) - f) ** 2
+
+    def moments(self, f):
+        return Moments(jnp.exp(f + 0.5), jnp.exp(f))
+
+
+def test_a_likelihood_that_gives_nan_is_named_with_the_row_and_the_value():
+    X, y = table()
+    y[3] = 20.0
+    with pytest.raises(
+        ValueError, match=r"LogNormal gives log p\(y \| f = 0\) = nan for the target .* in row 0"
+    ) as error:
+        GPRegressor(likelihood=LogNormal()).fit(X, np.append(-5.0, y[1:]))
+    assert "positive definite" not in str(error.value) and "when scaled (scale_target=False" in str(error.value)
+    with pytest.raises(ValueError, match=r"= nan for the target -5 in row 7 \(1 such rows\)"):
+        GPRegressor(likelihood=LogNormal(), scale_target=False).fit(X, np.insert(np.abs(y[1:]), 7, -5.0))
+    assert np.isfinite(
+        GPRegressor(likelihood=LogNormal(), scale_target=False, max_iter=3).fit(X, np.abs(y)).predict(X)
+    ).all()
+
+
+# --- What was silent ---
+
+
+def test_a_fit_that_ends_at_its_limit_says_so():
+    X, y = table()
+    assert "ended at its limit of 2 iterations" in " ".join(GPRegressor(**EXACT, max_iter=2).fit(X, y).notes_)
+    assert not any("limit" in note for note in GPRegressor(**EXACT).fit(X, y).notes_)
+    assert "ended at its limit of 2 iterations" in " ".join(GPClassifier(max_iter=2).fit(X, labels(X)).notes_)
+
+
+def test_rows_that_were_merged_are_said():
+    X, y = table()
+    model = GPRegressor(**EXACT, max_iter=3).fit(np.vstack([X, X[:10]]), np.append(y, y[:10]))
+    assert f"{N + 10} rows, of which {N} differ" in " ".join(model.notes_)
+    assert not any("differ" in note for note in GPRegressor(**EXACT, max_iter=3).fit(X, y).notes_)
+
+
+def test_a_target_of_few_values_whose_intervals_hold_too_much_is_said():
+    X, _ = table(n=300)
+    steps = np.round(np.sin(2 * (X[:, 0] - 5)))
+    said = [note for note in GPRegressor(max_iter=20).fit(X, steps).notes_ if "different values" in note]
+    assert said and "the target has 3 different values in 300 rows" in said[0]
+    noisy = np.round(np.sin(2 * (X[:, 0] - 5)) + 10 * np.random.default_rng(0).normal(size=300))
+    assert not any("different values" in note for note in GPRegressor(max_iter=20).fit(X, noisy).notes_)
+    assert not any(
+        "different" in note for note in GPRegressor(likelihood=Poisson(), max_iter=3).fit(X, steps + 1).notes_
+    )
+
+
+# --- Constant targets and numbers of any size ---
+
+
+@pytest.mark.parametrize("likelihood", ["poisson", "negative_binomial"])
+def test_counts_that_are_all_zero_are_predicted(likelihood):
+    X, _ = table()
+    model = GPRegressor(likelihood=likelihood, max_iter=20).fit(X, np.zeros(N))
+    mean, std = model.predict(X, return_std=True)
+    assert np.isfinite(std).all() and (mean < 0.01).all() and (model.predict_interval(X) == 0).all()
+    assert "the target is 0 in every row" in model.notes_[-1]
+
+
+@pytest.mark.parametrize("unit", [1e-300, 1e-200, 1e200, 1e300])
+def test_targets_and_inputs_of_any_size_are_learned(unit):
+    X, y = table()
+    plain = GPRegressor(**EXACT).fit(X, y)
+    large = GPRegressor(**EXACT).fit(unit * (X - 5), unit * (y - 50))
+    mean, std = large.predict(unit * (X - 5), return_std=True)
+    expected, spread = plain.predict(X, return_std=True)
+    np.testing.assert_allclose(mean / unit, expected - 50, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(std / unit, spread, rtol=1e-4)
+    np.testing.assert_allclose(
+        large.log_density(unit * (X - 5), unit * (y - 50)) + np.log(unit), plain.log_density(X, y), atol=1e-3
+    )
+    noisy = GPRegressor(**EXACT, max_iter=3).fit(
+        X, unit * y, noise_variance=np.full(N, (unit if unit < 1 else 1.0) ** 2)
+    )
+    assert np.isfinite(noisy.predict(X)).all()
