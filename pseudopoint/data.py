@@ -143,6 +143,11 @@ class Standardiser(eqx.Module):
             scaled[:, ~self.varies] = 0.0
         return np.clip(scaled, -LARGEST[dtype], LARGEST[dtype], out=scaled).astype(dtype, copy=False)
 
+    def of_target(self) -> "Standardiser":
+        """The same for the target, and inputs as they are."""
+        D = len(self.mean)
+        return Standardiser(self.columns, np.zeros(D), np.ones(D), self.target_mean, self.target_scale)
+
     def points(self, Z: np.ndarray) -> np.ndarray:
         """[M, K] standardised → [M, K] in the data's units."""
         return np.where(self.varies, Z, 0.0) * np.where(self.varies, self.scale, 1.0) + self.mean

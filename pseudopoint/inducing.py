@@ -34,7 +34,7 @@ def random(X: Rows, M: int, seed: int) -> Points:
 
 
 def kmeans(X: Rows, M: int, seed: int, weight: np.ndarray | None = None) -> Points:
-    """Centres of M clusters by scikit-learn's k-means (k-means++ start, one run)."""
+    """Centres of M clusters by scikit-learn's k-means (k-means++ start, one run), all columns counting alike."""
     return _lloyd(X, "k-means++", M, 300, seed, weight)
 
 
@@ -43,8 +43,12 @@ def _lloyd(X, init, M, steps, seed, weight=None):
 
     if len(distinct(X)) <= M:
         return distinct(X)
+    # Columns in their own units (under a kernel object): by powers of two, so that standardised ones stay as they are.
+    spread = X.std(axis=0)
+    unit = 2.0 ** np.round(np.log2(np.where(spread > 0, spread, 1.0)))
+    init = init if isinstance(init, str) else init / unit
     clusters = KMeans(M, init=init, n_init=1, max_iter=steps, random_state=seed)  # pyright: ignore[reportArgumentType]
-    return clusters.fit(X, sample_weight=weight).cluster_centers_
+    return clusters.fit(X / unit, sample_weight=weight).cluster_centers_ * unit
 
 
 def greedy_variance(kernel: AbstractKernel, X: Rows, M: int) -> Points:

@@ -120,8 +120,8 @@ def paths(predictor: Predictor | Predictors, key, count: int, features: int = 10
     an error of kᵢᵢ · O(1/√features), of which the mean and all variances of the prior are free. Amid dense data a rough
     kernel's posterior lives on its rarest, highest frequencies: there, give more. `Linear` and `Constant` are exact.
 
-    X and the values are in the units of the predictor. Those of a fitted estimator are scaled: `GPRegressor.paths` takes
-    and gives its user's.
+    X and the values are in the units of the predictor. A fitted estimator's are scaled: `GPRegressor.paths` takes and
+    gives its user's units.
 
     All draws share the waves. `key` is a seed or a key of jax.random. To draw costs M³ + count · M (features + M). The
     functions are differentiable in X. What is not yet an array becomes one of the dtype of the scope.

@@ -78,6 +78,7 @@ KERNELS: dict[str, KernelFactory] = {
     "white": lambda D=3: k.White(0.3),
     "sum": lambda D=3: k.RBF(ard(D), 1.7) + k.Constant(0.4) + k.White(0.3),
     "product": lambda D=3: k.Matern32(one(D), 1.7) * k.Linear(0.6 / D),
+    "in_units": lambda D=3: k.InUnits(k.RBF(3 * ard(D), 1.7), np.linspace(-1.0, 2.0, D), 3 * np.ones(D)),
     "on": lambda D=3: k.Matern52(np.array([1.9, 0.7]), 1.7).on(2, 0),
 }
 
@@ -94,6 +95,7 @@ FORMULAS: dict[type, Formula] = {
     k.White: lambda p, X, Z: o.white(X, Z, p.variance),
     k.Sum: lambda p, X, Z: np.sum([formula(part, X, Z) for part in p.kernels], axis=0),
     k.Product: lambda p, X, Z: np.prod([formula(part, X, Z) for part in p.kernels], axis=0),
+    k.InUnits: lambda p, X, Z: formula(p.kernel, X * p.scale + p.mean, Z * p.scale + p.mean),
     k.On: lambda p, X, Z: formula(p.kernel, X[:, list(p.columns)], Z[:, list(p.columns)]),
 }
 

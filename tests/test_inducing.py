@@ -204,3 +204,11 @@ def test_auto_goes_on_from_the_start_whose_bound_climbs_highest():
     fitted = fit_model(model.kernel, Gaussian(0.1), data, settings)
     assert max(climbed, key=lambda name: climbed[name]) in fitted.notes[0]
     assert fitted.bound >= max(climbed.values())
+
+
+def test_clusters_do_not_depend_on_the_units_of_columns():
+    X = np.random.default_rng(0).normal(size=(200, 3))
+    units = np.array([1.0, 2.0**20, 2.0**-30])
+    np.testing.assert_array_equal(kmeans(units * X, 10, 0), units * kmeans(X, 10, 0))
+    kernel = RBF(units * 1.5)
+    np.testing.assert_allclose(rpcholesky(kernel, units * X, 10, 0), units * rpcholesky(RBF(1.5), X, 10, 0), rtol=1e-9)

@@ -3,6 +3,7 @@
 # Settings are unpacked from dictionaries, and learned state has no declaration: a type checker can follow neither.
 # pyright: reportArgumentType=false, reportAttributeAccessIssue=false, reportCallIssue=false, reportOptionalMemberAccess=false
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pandas as pd
@@ -10,10 +11,14 @@ import pytest
 from fits import COLLAPSED, EXACT, METHODS, N, table
 
 from pseudopoint import GPClassifier, GPRegressor
-from pseudopoint.data import Standardiser
+from pseudopoint.data import Standardiser, dataset
 from pseudopoint.estimators import base
 from pseudopoint.kernels import RBF, Linear, Matern52, Periodic, White
-from pseudopoint.likelihoods import AbstractLikelihood, Moments, Poisson
+from pseudopoint.likelihoods import AbstractLikelihood, Gaussian, Moments, Poisson
+from pseudopoint.params import cast
+from pseudopoint.posteriors import Model
+from pseudopoint.recipes import Settings, starts
+from pseudopoint.recipes.prior import LengthscalePrior
 
 FAR = [1e4, -1e9, 9.97e36, 1e160, -1.7e308]
 
@@ -284,6 +289,30 @@ def test_scaled_units_are_there_for_who_asks():
     np.testing.assert_allclose(raw.kernel_.lengthscale, scaled.kernel_.lengthscale * s.scale, rtol=1e-3)
     np.testing.assert_allclose(raw.predict(X), scaled.predict(X), rtol=1e-4)
     np.testing.assert_allclose(s.inputs(X), (X - X.mean(axis=0)) / X.std(axis=0), atol=1e-12)
+
+
+def test_points_of_a_kernel_object_move_in_standard_deviations_of_the_columns():
+    X, y = table(n=200)
+    settings = METHODS["svgp"] | {"max_iter": 60}
+    plain = GPRegressor(Matern52([1.5, 40.0]), **settings).fit(X, y)
+    units = np.array([2.0**20, 2.0**-20])
+    moved = GPRegressor(Matern52([1.5, 40.0] * units), **settings).fit(units * X, y)
+    np.testing.assert_allclose(moved.predict(units * X), plain.predict(X), rtol=1e-8)
+    np.testing.assert_allclose(moved.inducing_points_, units * plain.inducing_points_, rtol=1e-8)
+    np.testing.assert_allclose(moved.kernel_.lengthscale, units * plain.kernel_.lengthscale, rtol=1e-8)
+
+
+def test_a_warm_start_is_that_of_any_units():
+    X, y = table()
+    settings, y = Settings(num_inducing=8), (y - y.mean()) / y.std()
+    lengthscales = []
+    with jax.enable_x64(True):
+        for unit in (1.0, 1024.0):
+            model = cast(Model(Matern52(unit * np.array([1.4, 40.0])), Gaussian(0.1)), np.float64)
+            prior = LengthscalePrior.around(model.kernel, settings)
+            warm = starts._warm(model, dataset(unit * X, y), settings, prior, np.float64)
+            lengthscales.append(np.asarray(warm.kernel.lengthscale) / unit)
+    np.testing.assert_allclose(lengthscales[0], lengthscales[1], rtol=1e-6)
 
 
 def test_one_lengthscale_for_many_columns_is_said_and_one_for_each_is_easy():

@@ -18,7 +18,7 @@ from threadpoolctl import threadpool_limits
 from ..data import Standardiser, dataset, merge_duplicates
 from ..history import Progress, Record
 from ..initial import named_kernel, robust, ulapane
-from ..kernels import AbstractKernel, check_columns
+from ..kernels import AbstractKernel, InUnits, check_columns
 from ..likelihoods import AbstractLikelihood, Offset
 from ..linalg import factorise
 from ..optimise import OPTIMISERS
@@ -138,37 +138,32 @@ class AbstractEstimator(BaseEstimator):
         if len(rows[1]) <= MERGED_ROWS:  # beyond, sorting the rows costs more than their repetitions
             rows = merge_duplicates(*rows)
             said += notes.merged_rows(int(np.count_nonzero(given[2])), len(rows[1]))
-        raw = not self._scales_inputs()
-        ignore_constant = not (raw and isinstance(self.kernel, AbstractKernel))  # whose columns are the user's
-        scaling = Standardiser.learn(*rows[:3], not raw, scale_target, ignore_constant)
+        own = isinstance(self.kernel, AbstractKernel) and self.scale_inputs is not True  # numbers in the units of X
+        scaling = Standardiser.learn(*rows[:3], own or bool(self.scale_inputs), scale_target, ignore_constant=not own)
         said += notes.far_rows(rows[0], scaling, getattr(self, "feature_names_in_", None))
         with computing(self._precision), threadpool_limits(1, user_api="blas"):
             X, y, weight, noise = rows
             X, y = scaling.inputs(X, self._precision), scaling.target(y)
             noise = noise / scaling.target_scale / scaling.target_scale  # whose square may overflow
-            coarse = notes.single_precision(rows[0]) if raw else []
+            coarse = notes.single_precision(rows[0]) if own or not self.scale_inputs else []
             said += coarse if self.dtype == "float32" else []
             described = likelihood(y, weight)
             if isinstance(self.likelihood, AbstractLikelihood):
                 _refuse_unfit(described, scaling.target(given[1]), *given[1:3])
-            kernel, about_kernel = self._kernel(X, y, scale_target)
+            kernel, about_kernel = self._kernel(X, y, scale_target, scaling if own else None)
             data = dataset(X, y, weight, noise, dtype=self._precision)
             settings = self._settings(scaling, X.shape[1])._replace(mixed=self.dtype == "auto" and not coarse)
             fitted = fit_model(kernel, Offset.around(described, y, weight), data, settings, progress)
             self._keep(scaling, fitted, said + about_kernel)
         return self
 
-    def _scales_inputs(self) -> bool:
-        """Whether columns are standardised: unless told, only where no number of a kernel is in their units."""
-        return self.scale_inputs is True or (
-            self.scale_inputs == "auto" and not isinstance(self.kernel, AbstractKernel)
-        )
-
-    def _kernel(self, X, y, scaled):
-        """The kernel at its start, and what to say about it."""
+    def _kernel(self, X, y, scaled, units):
+        """The kernel at its start, as a function of scaled inputs, and what to say about it; `units` are those of an
+        object's numbers where it has not standard deviations."""
         if isinstance(self.kernel, AbstractKernel):
             check_columns(self.kernel, X.shape[1])
-            return self.kernel, notes.start_of_kernel(self.kernel, X)
+            kernel = self.kernel if units is None else InUnits(self.kernel, units.mean, units.scale)
+            return kernel, notes.start_of_kernel(self.kernel, kernel, X)
         lengthscale, variance = (ulapane if self.initial == "ulapane" else robust)(X, y)
         # Without a scaled target, f is a logarithm or the like: of the size of one.
         return named_kernel(self.kernel, lengthscale, variance if scaled else 1.0, X.shape[1]), []
@@ -199,12 +194,15 @@ class AbstractEstimator(BaseEstimator):
 
     def _keep(self, scaling, fitted: Fitted, said: list[str]):
         host = lambda tree: jax.tree.map(np.asarray, tree)
-        self.standardiser_ = scaling
         self.kernel_, observed = host(fitted.model.kernel), host(fitted.model.likelihood)
         self.likelihood_, self.mean_ = observed, None
         if isinstance(observed, Offset):
             self.likelihood_, self.mean_ = observed.likelihood, observed.constant
-        self.predictor_ = host(fitted.predictor)
+        self.standardiser_, self.predictor_ = scaling, host(fitted.predictor)
+        if isinstance(self.kernel_, InUnits):  # from here on all is in the units of X
+            self.kernel_ = self.kernel_.kernel
+            self.standardiser_ = scaling.of_target()
+            self.predictor_ = self.predictor_.moved(self.kernel_, scaling.points)
         points = None if fitted.model.posterior is None else np.asarray(fitted.model.posterior.Z, np.float64)
         self.inducing_points_ = None if points is None else scaling.points(points)
         self.method_, self.reason_ = fitted.method, fitted.reason

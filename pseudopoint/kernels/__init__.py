@@ -6,7 +6,7 @@ with respect to r², where none but Matérn-1/2 has a singularity at zero distan
 + and *, and `kernel.on(0, 2)` acts on input columns 0 and 2 alone.
 """
 
-from .base import AbstractKernel, On, Positive, Product, Scale, Sum, check_columns
+from .base import AbstractKernel, InUnits, On, Positive, Product, Scale, Sum, check_columns
 from .distance import middle, squared_distance
 from .plain import Constant, Linear, White
 from .stationary import (
@@ -24,6 +24,7 @@ __all__ = [
     "AbstractKernel",
     "AbstractStationary",
     "Constant",
+    "InUnits",
     "Linear",
     "Matern12",
     "Matern32",

@@ -10,9 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..params import Number
+from ..params import Number, positive, real
 
-__all__ = ["AbstractKernel", "On", "Positive", "Product", "Scale", "Sum", "check_columns"]
+__all__ = ["AbstractKernel", "InUnits", "On", "Positive", "Product", "Scale", "Sum", "check_columns"]
 
 Scale = Float[Number, ""] | Float[Number, " D"]
 Positive = Float[Number, ""]
@@ -119,6 +119,31 @@ class On(AbstractKernel):
     def _chosen(self, X):
         self.inner_columns(X.shape[1])  # JAX would take another column in the place of one that is not there
         return X[:, self.columns]
+
+
+class InUnits(AbstractKernel):
+    """`kernel` of scale ∘ x + mean: standardised inputs, seen in the units of a person's table.
+
+    So that pseudo-points move in standard deviations, whatever the columns are, and the kernel's numbers are a
+    person's. `mean` and `scale`, [D], are not learned.
+    """
+
+    kernel: AbstractKernel
+    mean: Float[Number, " D"] = real("learned")
+    scale: Float[Number, " D"] = positive(learn="learned")
+    learned: bool = eqx.field(static=True, default=False)
+
+    def ard(self, D: int) -> AbstractKernel:
+        """Of the kernel inside."""
+        return InUnits(self.kernel.ard(D), self.mean, self.scale)
+
+    def __call__(self, X: Float[Array, "N D"], Z: Float[Array, "M D"]) -> Float[Array, "N M"]:
+        """[k(xᵢ, zⱼ)] of the rows in their units."""
+        return self.kernel(X * self.scale + self.mean, Z * self.scale + self.mean)
+
+    def diag(self, X: Float[Array, "N D"]) -> Float[Array, " N"]:
+        """k(x, x) of the rows in their units."""
+        return self.kernel.diag(X * self.scale + self.mean)
 
 
 def check_columns(kernel: AbstractKernel, D: int) -> None:

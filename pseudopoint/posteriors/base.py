@@ -70,6 +70,10 @@ class Predictor(eqx.Module):
         residual = self.kernel.diag(X) - jnp.sum(squares, axis=0)
         return self.alpha @ Kmx, jnp.maximum(residual, 0) + self.s @ squares
 
+    def moved(self, kernel: AbstractKernel, to: Callable[[Any], Any]) -> "Predictor":
+        """The same where inputs are in other units: points go `to` them, and the kernel takes them there."""
+        return eqx.tree_at(lambda p: (p.kernel, p.Zm, p.Zv), self, (kernel, to(self.Zm), to(self.Zv)))
+
     def prior(self, X: Float[Array, "N D"]) -> Float[Array, " N"]:
         """Variance of f at the rows of X before any data, [N]."""
         return self.kernel.diag(X)

@@ -139,6 +139,10 @@ class Predictors(AbstractSeveral):
         """Means and variances of all f at the rows of X, each [C, N]."""
         return self.map(lambda predictor: predictor(X))
 
+    def moved(self, kernel: AbstractKernel, to: Callable[[Any], Any]) -> "Predictors":
+        """As `Predictor.moved`, where all of them have one kernel."""
+        return eqx.tree_at(lambda p: p.share, self, self.share.moved(kernel, to))
+
     def prior(self, X: Float[Array, "N D"]) -> Float[Array, "C N"]:
         """Variances before any data, as `Predictor.prior`."""
         return self.map(lambda predictor: predictor.prior(X))

@@ -153,7 +153,7 @@ def _warm(model, data, settings, prior, dtype) -> Model:
     noise = Gaussian(np.maximum(learned.likelihood.variance, model.likelihood.variance))
     kernel = learned.kernel
     if isinstance(kernel, AbstractStationary | Periodic):
-        longest = 2 * np.sqrt(data.X.shape[1])
+        longest = 2 * np.asarray(model.kernel.lengthscale)  # in the units of X, whatever they are
         bounded = np.minimum(kernel.lengthscale, longest), np.minimum(kernel.variance, model.kernel.variance)
         kernel = eqx.tree_at(lambda k: (k.lengthscale, k.variance), kernel, bounded)
     return cast(Model(kernel, noise), data.X.dtype)
