@@ -83,6 +83,7 @@ def test_a_target_with_decimal_commas_is_read_in_every_chunk(tmp_path):
         (b'a,b,y\n"1,234","0,5",1\n"5,000","0,7",2\n', 1.234, "with a decimal comma"),
         (b"a;b;y\n1,234;0.5;1\n5,000;0.7;2\n", 1234.0, "with a comma between thousands"),
         (b"a;b;y\n1.234;0,5;1\n5.000;0,7;2\n", 1234.0, "with a point between thousands and not a decimal point"),
+        (b'a,b,y\n1.234,"0,5",1\n5.000,"0,7",2\n', 1234.0, "with a point between thousands"),
         (b'a,b,y\n1.234,"1,000",1\nx,"5,000",2\n' + b"1.5,,3\n" * 20, 1.234, None),
     ],
 )

@@ -231,6 +231,17 @@ def test_the_separator_is_the_one_that_divides_the_rows_as_the_header(tmp_path, 
     assert list(frame.columns) == names and frame.iloc[0].tolist() == first
 
 
+def test_a_quote_that_another_separator_would_not_close_is_no_fault(tmp_path):
+    rows = b'1,"several\nlines\n"\n' + b"2,short;\n" * 30_000
+    frame = read_table(write(tmp_path / "t.csv", b"a,text;\n" + rows))
+    assert list(frame.columns) == ["a", "text;"] and len(frame) == 30_001
+
+
+def test_a_word_taken_out_leaves_a_column_of_numbers(tmp_path):
+    frame = read_table(write(tmp_path / "t.csv", b"a,b\n1,x\n-999,y\n"), missing=["-999", "y"])
+    assert frame["a"].dtype == np.float64 and frame["b"].isna().tolist() == [False, True]
+
+
 def test_whether_a_text_is_missing_is_the_same_whatever_the_format(tmp_path):
     for name, content in [("t.csv", b"a,y\nNA,1\n,2\n"), ("t.csv.gz", gzip.compress(b"a,y\nNA,1\n,2\n"))]:
         assert read_table(write(tmp_path / name, content))["a"].isna().tolist() == [False, True]

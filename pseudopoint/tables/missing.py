@@ -53,7 +53,7 @@ def without_words(frame: pd.DataFrame, words: Collection[str]) -> pd.DataFrame:
     for name in frame.columns if texts else ():
         found = _holds(cast(pd.Series, frame[name]), texts, numbers)
         if found.any():
-            frame = frame.assign(**{name: frame[name].astype(object).where(~found, None).infer_objects()})
+            frame = frame.assign(**{name: frame[name].mask(found)})
     return frame
 
 

@@ -28,6 +28,7 @@ LOOK_AHEAD = 1 << 20  # characters of a CSV file in which its header and first r
 SEPARATORS = "\t;,|"  # the first of those that divide the first rows equally well, into equally many cells
 FIRST_ROWS = 20
 DECIMAL_COMMA = re.compile(r"\d,\d")
+QUOTED_DECIMAL_COMMA = re.compile(r'"[-+]?\d[\d.]*,(?:\d\d?|\d{4,})"')  # "1,234" may rather be 1234
 
 
 def read_table(path: str | PathLike[str], text: Collection[str] = (), missing: Collection[str] = ()) -> pd.DataFrame:
@@ -107,7 +108,7 @@ def _csv_options(path: Path, text: Collection[str]) -> dict[str, Any]:
     separator = _separator(start)
     names = _csv_header(path, start, separator)
     # Where numbers may have decimal commas, 1.234 may be 1234: as text, it can still be read so.
-    commas = separator != "," and DECIMAL_COMMA.search(start) is not None
+    commas = (QUOTED_DECIMAL_COMMA if separator == "," else DECIMAL_COMMA).search(start) is not None
     return {
         "sep": separator,
         "header": 0,
@@ -133,14 +134,19 @@ def _csv_start(path: Path, compressed: bool) -> str:
 
 def _separator(start: str) -> str:
     """The mark that divides most of the first rows into as many cells as the header, at least two, and then most."""
+    fits = {mark: _fit(start, mark) for mark in SEPARATORS}
+    best = max(SEPARATORS, key=lambda mark: fits[mark])
+    return best if fits[best][1] else ","
 
-    def fit(mark: str) -> tuple[float, int]:
+
+def _fit(start: str, mark: str) -> tuple[float, int]:
+    """The share of the first rows with as many cells as the header, and how many those are; 0 without `mark` in it."""
+    try:
         header, *rows = islice(csv.reader(io.StringIO(start), delimiter=mark), FIRST_ROWS + 1)
-        alike = [len(row) == len(header) for row in rows if row]
-        return (sum(alike) / max(len(alike), 1), len(header)) if len(header) > 1 else (-1.0, 0)
-
-    best = max(SEPARATORS, key=fit)
-    return best if fit(best)[1] else ","
+    except csv.Error:  # such as a quote that only another separator closes
+        return -1.0, 0
+    alike = [len(row) == len(header) for row in rows if row]
+    return (sum(alike) / max(len(alike), 1), len(header)) if len(header) > 1 else (-1.0, 0)
 
 
 def _csv_header(path: Path, start: str, separator: str) -> list[str]:
