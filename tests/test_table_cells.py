@@ -111,6 +111,22 @@ def test_the_unit_of_per_cent_is_told_and_mixed_units_are():
     assert notes == ["column 'y': values are in per cent, so '12 %' is 12"]
 
 
+def test_a_later_table_in_another_unit_is_told():
+    signed, _ = learn(a=["12 %", "13 %"])
+    plain, _ = learn(a=[0.12, 0.13])
+    assert encode(signed, a=["12 %", None])[1][1:] == []
+    for values in ([0.12, 0.5], ["0.12", "0.5"]):
+        assert encode(signed, a=values)[1] == [
+            "column 'a': numbers without a per cent sign in 2 rows ('0.12', '0.5'); they are taken for per cent"
+        ]
+    X, notes = encode(plain, a=["12 %", "0.5"])
+    assert X == [[12.0], [0.5]]
+    assert notes == [
+        "column 'a': per cent signs, of which training had none, in 1 row ('12 %'); '12 %' is taken for 12"
+    ]
+    assert TableEncoder.from_dict(json.loads(json.dumps(signed.to_dict()))) == signed
+
+
 # ---- Cells that are no numbers ---------------------------------------------------------------------------------------
 
 

@@ -3,13 +3,14 @@
 import re
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Literal
 
 import numpy as np
 import pandas as pd
 from jaxtyping import Float64
 
-from pseudopoint.tables.formats import MAX_CATEGORIES, Format, Kind, nearly_all, values_of
+from pseudopoint.tables.formats import MAX_CATEGORIES, Format, Kind, is_numeric, nearly_all, values_of
 from pseudopoint.tables.messages import Oddity, TableError, quoted_examples, row_count
 from pseudopoint.tables.missing import Cells, is_usual_word, text_of
 from pseudopoint.tables.moments import Order
@@ -29,7 +30,7 @@ class Column:
     A number passes through, a boolean becomes 0 or 1, a date its days since 1970-01-01 (UTC), a duration its days, a
     time of day its hours; gaps are filled with `fill`, the median of the training rows. A category becomes one 0/1
     feature for each of `categories`; a gap or any other category is all zeros. With `indicator`, one more 0/1 feature
-    says where the gaps are. `decimal` and `order` are those of `Format`.
+    says where the gaps are. `decimal`, `order` and `unit` are those of `Format`.
     """
 
     name: str
@@ -39,11 +40,12 @@ class Column:
     categories: tuple[str, ...] = ()
     decimal: Decimal = ""
     order: Order = ""
+    unit: Literal["", "%"] = ""
 
     @property
     def format(self) -> Format:
         """How its cells are read."""
-        return Format(self.kind, self.decimal, self.order)
+        return Format(self.kind, self.decimal, self.order, self.unit)
 
     @property
     def feature_names(self) -> list[str]:
@@ -66,7 +68,7 @@ def learn_column(name: str, series: pd.Series, format: Format, open: str = "") -
     gaps = np.isnan(values)
     if gaps.all():
         return None, [_all_missing(name)]
-    column = Column(name, format.kind, float(np.nanmedian(values)), bool(gaps.any()), (), format.decimal, format.order)
+    column = Column(name, fill=float(np.nanmedian(values)), indicator=bool(gaps.any()), **asdict(format))
     return column, [*_gap_notes(name, series, gaps, unread), *remarks(name, series, format, open, values)]
 
 
@@ -162,9 +164,23 @@ def _encode_values(column: Column, series: pd.Series) -> tuple[np.ndarray, list[
     texts = _given(unread[~is_usual_word(unread)])
     oddities = [
         *_oddity(column, f"text that is no {column.kind}", "it counts as missing", texts),
+        *_unit_oddities(column, series, values),
         *_unexpected_gaps(column, int(missing.sum()) - len(texts), "the median of training fills them"),
     ]
     return _with_indicator(column, block, missing), oddities
+
+
+def _unit_oddities(column: Column, series: pd.Series, values: np.ndarray) -> list[Oddity]:
+    """Numbers with a per cent sign where training had none, or without it where it had: they may be hundredfold."""
+    if column.kind != "number" or (is_numeric(series) and not column.unit):
+        return []
+    text = text_of(series)
+    signed = np.array([cell is not None and cell.endswith("%") for cell in text], bool)
+    if column.unit:
+        unsigned = text[~signed & ~np.isnan(values)]
+        return _oddity(column, "numbers without a per cent sign", "they are taken for per cent", unsigned)
+    finding = "per cent signs, of which training had none,"
+    return _oddity(column, finding, "'12 %' is taken for 12", text[signed & ~np.isnan(values)])
 
 
 def _oddity(column: Column, finding: str, consequence: str, cells: Sequence[str] | np.ndarray) -> list[Oddity]:

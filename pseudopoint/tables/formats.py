@@ -4,7 +4,7 @@ import datetime
 import decimal
 import numbers
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple, cast
 
 import numpy as np
@@ -24,7 +24,7 @@ from pseudopoint.tables.moments import (
     parse_durations,
     parse_times,
 )
-from pseudopoint.tables.numerals import Decimal, decimal_marks, parse_numbers
+from pseudopoint.tables.numerals import Decimal, decimal_marks, parse_numbers, units
 
 __all__ = [
     "MAX_CATEGORIES",
@@ -50,7 +50,8 @@ TRUTH: dict[str | None, float] = {"true": 1.0, "1": 1.0, "1.0": 1.0, "false": 0.
 
 @dataclass(frozen=True)
 class Format:
-    """What a column holds, the decimal mark of its numbers in text, and the order of day and month in its dates.
+    """What a column holds, the decimal mark of its numbers in text, the order of day and month in its dates, and "%" as
+    the unit of numbers of which some carry that sign.
 
     With `decimal` "" text is read as pandas reads numbers, and with `order` "" only ISO dates are read: as in encoders
     that version 0.1 saved.
@@ -59,6 +60,7 @@ class Format:
     kind: Kind
     decimal: Decimal = ""
     order: Order = ""
+    unit: Literal["", "%"] = ""
 
 
 class Look(NamedTuple):
@@ -151,10 +153,10 @@ def _settle(found: Look, looks: list[Look], separator: str) -> Format:
         return found.format
     if kind == "date":
         count = sum((vote.order == "day") - (vote.order == "month") for vote in votes)
-        return Format("date", ".", "day" if count > 0 else "month") if count else found.format
+        return replace(found.format, order="day" if count > 0 else "month") if count else found.format
     count = sum((vote.decimal == ",") - (vote.decimal == ".") for vote in votes if vote.kind == "number")
     comma = count > 0 or (count == 0 and separator == ";" and found.open == ",")
-    return Format("number", "," if comma else ".", "none")
+    return replace(found.format, decimal="," if comma else ".")
 
 
 def _typed(series: pd.Series) -> Kind | None:
@@ -183,7 +185,9 @@ def _look_at_text(text: Cells) -> Look:
     """The first format in which nearly all of the cells have a value; categories if there is none."""
     if all(cell.lower() in ("true", "false") for cell in text):
         return Look(Format("boolean"))
-    return next((found for found in _candidates(text) if _fits(text, found.format)), Look(Format("category")))
+    found = next((found for found in _candidates(text) if _fits(text, found.format)), Look(Format("category")))
+    in_per_cent = found.format.kind == "number" and "%" in units(text)
+    return found._replace(format=replace(found.format, unit="%")) if in_per_cent else found
 
 
 def _candidates(text: Cells) -> Iterator[Look]:
