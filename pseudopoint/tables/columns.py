@@ -161,7 +161,8 @@ def _encode_values(column: Column, series: pd.Series) -> tuple[np.ndarray, list[
     refuse_infinite(column.name, values, series)
     missing = np.isnan(values)
     block = np.where(missing, column.fill, values)[:, None]
-    texts = _given(unread[~is_usual_word(unread)])
+    given = unread[pd.notna(unread)]
+    texts = given[~is_usual_word(given)].tolist()
     oddities = [
         *_oddity(column, f"text that is no {column.kind}", "it counts as missing", texts),
         *_unit_oddities(column, series, values),
