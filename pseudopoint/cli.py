@@ -66,6 +66,9 @@ def fit(
     ] = Likelihood.auto,
     test_fraction: Annotated[float, typer.Option(help="Share of rows held out to measure the fit.")] = 0.1,
     test: Annotated[Path | None, typer.Option(help="A table of its own to measure the fit on.")] = None,
+    missing: Annotated[
+        list[str] | None, typer.Option(metavar="WORD", help="A word that marks a missing value; may be repeated.")
+    ] = None,
     kernel: Annotated[Kernel, typer.Option()] = Kernel.matern52,
     method: Annotated[
         Method,
@@ -111,6 +114,7 @@ def fit(
             likelihood=str(likelihood),
             test_fraction=test_fraction,
             test=test,
+            missing=missing or (),
             out=out,
             report=report,
             seed=seed,

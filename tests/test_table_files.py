@@ -205,3 +205,45 @@ def test_a_whole_file_goes_where_a_link_points(tmp_path):
         handle.write(b"after")
         assert real.read_bytes() == b"before"
     assert link.is_symlink() and real.read_bytes() == b"after"
+
+
+# ---- Separators ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("content", "names", "first"),
+    [
+        (b'"a,b";c\n1,5;2\n2,5;3\n', ["a,b", "c"], ["1,5", "2"]),
+        (b"price, EUR;c\n1,5;2,5\n2,5;3,5\n", ["price, EUR", "c"], ["1,5", "2,5"]),
+        (b"price, EUR;c\n1;2\n2;3\n", ["price, EUR", "c"], [1, 2]),
+        (b'a,"b;c"\n1,2\n3,4\n', ["a", "b;c"], [1, 2]),
+        (b"a;b,c\n1;2,3\n3;4,5\n", ["a", "b,c"], ["1", "2,3"]),
+        (b"a,b;c,d\n1,2,3\n4,5,6\n", ["a", "b;c", "d"], [1, 2, 3]),
+        (b"a\tb, c\n1\t2\n3\t4\n", ["a", "b, c"], [1, 2]),
+        (b"a|b\n1|2\n", ["a", "b"], [1, 2]),
+        (b'a;b\n"x;\ny";2\n', ["a", "b"], ["x;\ny", 2]),
+        (b"a\n1\n", ["a"], [1]),
+        (b"a,text\n1,u;v\n2,w\n", ["a", "text"], [1, "u;v"]),
+    ],
+)
+def test_the_separator_is_the_one_that_divides_the_rows_as_the_header(tmp_path, content, names, first):
+    frame = read_table(write(tmp_path / "t.csv", content))
+    assert list(frame.columns) == names and frame.iloc[0].tolist() == first
+
+
+def test_a_quote_that_another_separator_would_not_close_is_no_fault(tmp_path):
+    rows = b'1,"several\nlines\n"\n' + b"2,short;\n" * 30_000
+    frame = read_table(write(tmp_path / "t.csv", b"a,text;\n" + rows))
+    assert list(frame.columns) == ["a", "text;"] and len(frame) == 30_001
+
+
+def test_a_word_taken_out_leaves_a_column_of_numbers(tmp_path):
+    frame = read_table(write(tmp_path / "t.csv", b"a,b\n1,x\n-999,y\n"), missing=["-999", "y"])
+    assert frame["a"].dtype == np.float64 and frame["b"].isna().tolist() == [False, True]
+
+
+def test_whether_a_text_is_missing_is_the_same_whatever_the_format(tmp_path):
+    for name, content in [("t.csv", b"a,y\nNA,1\n,2\n"), ("t.csv.gz", gzip.compress(b"a,y\nNA,1\n,2\n"))]:
+        assert read_table(write(tmp_path / name, content))["a"].isna().tolist() == [False, True]
+    pq.write_table(pa.table({"a": ["NA", None]}), tmp_path / "t.parquet")
+    assert read_table(tmp_path / "t.parquet")["a"].isna().tolist() == [False, True]

@@ -6,7 +6,7 @@ import json
 import numpy as np
 import pandas as pd
 import pytest
-from table_helpers import encode, learn, nan, write
+from table_helpers import encode, nan, write
 
 from pseudopoint.tables import (
     TableEncoder,
@@ -143,12 +143,11 @@ def test_a_missing_number_or_truth_is_a_missing_label():
     assert labels([1, None, "x"]) == ["1", None, "x"]
 
 
-def test_no_label_at_all_or_one_class_only_is_an_error():
+def test_no_label_at_all_is_an_error():
     with pytest.raises(TableError, match="'y' is missing in every row; name a column that holds labels"):
         drop_missing_target(pd.DataFrame({"y": [None, ""]}), "y", classes=True)
-    for values, what in [(["u", None], "holds one class only, 'u'"), ([None, None], "is missing in every row")]:
-        with pytest.raises(TableError, match=f"'y' {what}; classification needs rows of at least two classes"):
-            TableEncoder.learn(pd.DataFrame({"a": [1.0, 2.0], "y": values}), "y", classes=True)
+    with pytest.raises(TableError, match="'y' is missing in every row; name a column that holds labels"):
+        TableEncoder.learn(pd.DataFrame({"a": [1.0, 2.0], "y": [None, None]}), "y", classes=True)
     for attempt in (class_target, looks_like_classes):
         with pytest.raises(TableError, match=r"no column 'x'; its columns are 'y'"):
             attempt(pd.DataFrame({"y": ["u"]}), "x")
@@ -170,7 +169,7 @@ def test_no_label_at_all_or_one_class_only_is_an_error():
         (["0", "1", "2"], False, "holds 3 different numbers"),
         ([4.0, 4.0], False, "holds 1 different number"),
         ([0.0, np.inf], False, "holds 2 different numbers"),
-        (["1", "0", "?"], False, "holds numbers, and something else in 1 row ('?')"),
+        (["1", "0", "?"], True, "holds two different numbers, 0 and 1"),
         (["1.5", "2.5", "oops", "3"], False, "holds numbers, and something else in 1 row ('oops')"),
         (["2024-01-01", "2024-01-02"], False, "holds dates"),
         (pd.to_datetime(["2024-01-01", "2024-01-02"]), False, "holds dates"),
@@ -202,7 +201,7 @@ def test_a_table_without_the_target_can_be_encoded():
 def test_an_encoder_written_before_there_were_classes_is_of_a_regression():
     column = {"name": "a", "kind": "number", "fill": 1.5, "indicator": False, "categories": []}
     encoder = TableEncoder.from_dict({"target_name": "y", "columns": [column]})
-    assert not encoder.classes and encoder == learn(a=[1.0, 2.0])[0]
+    assert not encoder.classes and encoder.inputs(pd.DataFrame({"a": [3, None]}))[0].tolist() == [[3.0], [1.5]]
     assert encoder.target(pd.DataFrame({"y": [1, 2]})).tolist() == [1.0, 2.0]
 
 
@@ -216,3 +215,21 @@ def test_labels_are_the_same_in_every_chunk(tmp_path):
             np.concatenate([encoder.target(chunk) for chunk in read_chunks(path, rows, encoder)]).tolist() == expected
         )
     assert encoder.target(read_table(path, encoder.text_columns)).tolist() == expected
+
+
+# ---- Targets of one value --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("values", [[0, 0, 0], [2.5, nan, 2.5], ["2,5", "2,5", "NA"]])
+def test_a_target_of_one_number_is_accepted_with_a_note(values):
+    frame = pd.DataFrame({"a": [1.0, 2.0, 3.0], "y": values})
+    encoder, notes = TableEncoder.learn(frame, "y")
+    assert len(notes) == 1 and notes[0].startswith("the target 'y' is ") and notes[0].endswith(" in every row")
+    assert len(set(encoder.target(drop_missing_target(frame, "y")[0]))) == 1
+
+
+def test_a_target_of_one_class_is_accepted_with_a_note():
+    frame = pd.DataFrame({"a": [1.0, 2.0], "y": ["u", None]})
+    encoder, notes = TableEncoder.learn(frame, "y", classes=True)
+    assert notes == ["the target 'y' holds one class only, 'u': every prediction will be that class"]
+    assert encoder.target(frame).tolist() == ["u", None]

@@ -109,7 +109,6 @@ def test_a_likelihood_implies_the_task(tmp_path):
         (large(0, 1), {"likelihood": "cauchy"}, "'cauchy' is unknown: use one of auto, logit"),
         (large(0, 1), {"method": "exact"}, "needs a Gaussian likelihood"),
         ((np.arange(ROWS) % 3).tolist(), {"likelihood": "probit"}, "for two classes, but the target has 3"),
-        (["a"] * ROWS, {}, "holds one class only, 'a'"),
         ([None] * ROWS, {"task": "classification"}, "missing in every row"),
         ([2.0] * (ROWS - 1) + [-1.0], {"likelihood": "poisson"}, "holds -1 in row 48 .*counts"),
         ([None, 0.5, 1.5] * (ROWS // 3), {"likelihood": "beta"}, "holds 1.5 in row 3 .*proportions"),

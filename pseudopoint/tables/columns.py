@@ -1,51 +1,36 @@
-"""How one column of a table becomes features: what kind it is, what its cells are worth, what fills its gaps."""
+"""How one column of a table becomes features: what fills its gaps, which categories it has, what is odd about it."""
 
-import numbers
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from typing import Literal
 
 import numpy as np
 import pandas as pd
-from jaxtyping import Float64, Shaped
-from pandas.api.types import is_bool_dtype, is_datetime64_any_dtype, is_numeric_dtype
+from jaxtyping import Float64
 
+from pseudopoint.tables.formats import MAX_CATEGORIES, Format, Kind, is_numeric, nearly_all, values_of
 from pseudopoint.tables.messages import Oddity, TableError, quoted_examples, row_count
+from pseudopoint.tables.missing import Cells, is_usual_word, text_of
+from pseudopoint.tables.moments import Order
+from pseudopoint.tables.numerals import Decimal, parse_numbers
+from pseudopoint.tables.remarks import remarks
 
-__all__ = [
-    "Cells",
-    "Column",
-    "encode_column",
-    "kind_of",
-    "learn_column",
-    "names_rows",
-    "refuse_infinite",
-    "row_number",
-    "text_of",
-    "values_of",
-]
+__all__ = ["Column", "encode_column", "learn_column", "names_rows", "refuse_infinite", "row_number"]
 
-Kind = Literal["number", "boolean", "date", "category"]
-
-MAX_CATEGORIES = 50  # more one-hot features than this cost the model much and teach it little
 IDENTIFIER_SHARE = 0.9  # text that differs in more than this share of the rows names rows, it does not group them
-MARKERS = frozenset({"?", "-", "--", ".", "*"})  # what people write for "missing" among numbers
 NAMELESS = re.compile(r"Unnamed: \d+|__index_level_\d+__")  # row labels that pandas saved along with a table
-ISO_DATE = re.compile(r"\d{4}-\d\d-\d\d")
-TRUTH: dict[str | None, float] = {"true": 1.0, "1": 1.0, "1.0": 1.0, "false": 0.0, "0": 0.0, "0.0": 0.0}
-
-Cells = Shaped[np.ndarray, "N"]  # of objects: the text of each cell, or None
 
 
 @dataclass(frozen=True)
 class Column:
     """How one column becomes features.
 
-    A number passes through, a boolean becomes 0 or 1, a date its days since 1970-01-01 (UTC); gaps are filled with
-    `fill`, the median of the training rows. A category becomes one 0/1 feature for each of `categories`; a gap or any
-    other category is all zeros. With `indicator`, one more 0/1 feature says where the gaps are.
+    A number passes through, a boolean becomes 0 or 1, a date its days since 1970-01-01 (UTC), a duration its days, a
+    time of day its hours; gaps are filled with `fill`, the median of the training rows. A category becomes one 0/1
+    feature for each of `categories`; a gap or any other category is all zeros. With `indicator`, one more 0/1 feature
+    says where the gaps are. `decimal`, `order` and `unit` are those of `Format`.
     """
 
     name: str
@@ -53,6 +38,14 @@ class Column:
     fill: float = 0.0
     indicator: bool = False
     categories: tuple[str, ...] = ()
+    decimal: Decimal = ""
+    order: Order = ""
+    unit: Literal["", "%"] = ""
+
+    @property
+    def format(self) -> Format:
+        """How its cells are read."""
+        return Format(self.kind, self.decimal, self.order, self.unit)
 
     @property
     def feature_names(self) -> list[str]:
@@ -61,42 +54,27 @@ class Column:
         return values + [f"{self.name}_missing"] * self.indicator
 
 
-def learn_column(name: str, series: pd.Series) -> tuple[Column | None, str]:
-    """The rule for a column of the training table, or None if it is no use as an input, and a note (or "")."""
+def learn_column(name: str, series: pd.Series, format: Format, open: str = "") -> tuple[Column | None, list[str]]:
+    """The rule for a column of the training table, or None if it is no use as an input, and notes.
+
+    `open` is the mark that could be read in two ways, which a note tells.
+    """
     if NAMELESS.fullmatch(name):
-        return None, f"column {name!r} has no name of its own, as saved row labels have none; it is left out"
-    kind = kind_of(series)
-    if kind == "category":
+        return None, [f"column {name!r} has no name of its own, as saved row labels have none; it is left out"]
+    if format.kind == "category":
         return _learn_categories(name, series)
-    values, unreadable = values_of(series, kind)
+    values, unread = values_of(series, format)
     refuse_infinite(name, values, series)
-    gaps = int(np.isnan(values).sum())
-    if gaps == len(values):
-        return None, _all_missing(name)
-    column = Column(name, kind, float(np.nanmedian(values)), gaps > 0)
-    if gaps == 0:
-        return column, ""
-    return column, (
-        f"column {name!r}: {row_count(gaps)} of {len(series):,} without a value{quoted_examples(_given(unreadable))}; "
-        f"filled with the median and marked in '{name}_missing'"
-    )
+    gaps = np.isnan(values)
+    if gaps.all():
+        return None, [_all_missing(name)]
+    column = Column(name, fill=float(np.nanmedian(values)), indicator=bool(gaps.any()), **asdict(format))
+    return column, [*_gap_notes(name, series, gaps, unread), *remarks(name, series, format, open, values)]
 
 
 def encode_column(column: Column, series: pd.Series) -> tuple[Float64[np.ndarray, "N C"], list[Oddity]]:
     """The C features of a column of any table, and what was odd about it. `TableError` at ±inf."""
     return (_encode_categories if column.kind == "category" else _encode_values)(column, series)
-
-
-def values_of(series: pd.Series, kind: Kind) -> tuple[Float64[np.ndarray, "N"], Cells]:
-    """What the cells are worth as `kind`, NaN where that is nothing; and their text where it is worth nothing."""
-    nothing = np.full(len(series), None)
-    if kind == "date" and is_datetime64_any_dtype(series.dtype):
-        return _days(pd.DatetimeIndex(series)), nothing
-    if kind != "date" and _is_numeric(series):
-        return series.to_numpy(np.float64, na_value=np.nan), nothing
-    text = text_of(series)
-    values = PARSERS[kind](text)
-    return values, np.where(np.isnan(values), text, nothing)
 
 
 def refuse_infinite(name: str, values: Float64[np.ndarray, "N"], series: pd.Series) -> None:
@@ -112,51 +90,54 @@ def row_number(series: pd.Series, position: int | np.integer) -> int:
     return int(series.index[int(position)]) + 1
 
 
-def kind_of(series: pd.Series) -> Kind:
-    """What a column holds: by its type, or by its cells where the type leaves it open."""
-    if isinstance(series.dtype, pd.CategoricalDtype):
-        return "category"
-    if is_datetime64_any_dtype(series.dtype):
-        return "date"
-    if is_bool_dtype(series.dtype):
-        return "boolean"
-    if is_numeric_dtype(series.dtype):
-        return "number"
-    return _kind_of_cells(series)
-
-
-def text_of(series: pd.Series) -> Cells:
-    """The cells as text without blanks around it, None where they are missing or blank."""
-    cells = zip(series, series.isna(), strict=True)
-    return np.array([None if missing else str(cell).strip() or None for cell, missing in cells], object)
-
-
 def names_rows(texts: Sequence[str]) -> bool:
     """Whether the texts differ so much that they name rows and do not group them."""
     return len(set(texts)) > max(MAX_CATEGORIES, IDENTIFIER_SHARE * len(texts))
 
 
-def _learn_categories(name: str, series: pd.Series) -> tuple[Column | None, str]:
+def _gap_notes(name: str, series: pd.Series, gaps: np.ndarray, unread: Cells) -> list[str]:
+    """How many cells are without a value, which of them hold something, and where the first of those is."""
+    if not gaps.any():
+        return []
+    faults = np.flatnonzero(~pd.isna(unread) & ~is_usual_word(unread))
+    what = quoted_examples(_given(unread))
+    if len(faults):
+        first = min(row_number(series, place) for place in faults)
+        examples = quoted_examples(unread[faults])
+        what = f", {len(faults):,} of them with text that is no value{examples}, first in row {first}"
+    count = f"{row_count(int(gaps.sum()))} of {len(series):,} without a value"
+    return [f"column {name!r}: {count}{what}; filled with the median and marked in '{name}_missing'"]
+
+
+def _learn_categories(name: str, series: pd.Series) -> tuple[Column | None, list[str]]:
     cells = _given(text_of(series))
     gaps = len(series) - len(cells)
     counts = Counter(cells)
-    if not cells:
-        return None, _all_missing(name)
+    if not cells or (len(counts) == 1 and is_usual_word(np.array(cells[:1], object)).all()):
+        return None, [_all_missing(name)]
+    notes = _too_few_numbers(cells)
     if names_rows(cells):
-        return (
-            None,
-            f"column {name!r}: {len(counts):,} different texts in {row_count(len(cells))}; left out as an identifier",
-        )
+        what = f"{len(counts):,} different texts in {row_count(len(cells))}; left out as an identifier"
+        return None, [f"column {name!r}: {'; '.join([what, *notes])}"]
     # Alphabetical where equally frequent: the order of the rows must not matter.
     kept = sorted(sorted(counts, key=lambda category: (-counts[category], category))[:MAX_CATEGORIES])
-    notes = []
     if gaps:
         notes.append(f"{row_count(gaps)} of {len(series):,} without a value, marked in '{name}_missing'")
     if len(counts) > MAX_CATEGORIES:
         rest = len(counts) - MAX_CATEGORIES
         notes.append(f"{rest:,} categories beyond the {MAX_CATEGORIES} most frequent count as none of them")
     column = Column(name, "category", indicator=gaps > 0, categories=tuple(kept))
-    return column, f"column {name!r}: {'; '.join(notes)}" if notes else ""
+    return column, [f"column {name!r}: {'; '.join(notes)}"] if notes else []
+
+
+def _too_few_numbers(cells: list[str]) -> list[str]:
+    """A remark where most cells are numbers, but not enough of them to take the others for faults."""
+    text = np.array(cells, object)
+    faults = min((np.isnan(parse_numbers(text, mark)) for mark in (".", ",")), key=lambda missing: missing.sum())
+    if 2 * faults.sum() >= len(cells) or nearly_all(int((~faults).sum()), len(cells)):
+        return []
+    what = f"{row_count(int(faults.sum()))} of {len(cells):,} with text that is no number"
+    return [f"{what}{quoted_examples(text[faults])}, too many to read the others as numbers"]
 
 
 def _encode_categories(column: Column, series: pd.Series) -> tuple[np.ndarray, list[Oddity]]:
@@ -176,16 +157,31 @@ def _encode_categories(column: Column, series: pd.Series) -> tuple[np.ndarray, l
 
 
 def _encode_values(column: Column, series: pd.Series) -> tuple[np.ndarray, list[Oddity]]:
-    values, unreadable = values_of(series, column.kind)
+    values, unread = values_of(series, column.format)
     refuse_infinite(column.name, values, series)
     missing = np.isnan(values)
     block = np.where(missing, column.fill, values)[:, None]
-    texts = _given(unreadable)
+    given = unread[pd.notna(unread)]
+    texts = given[~is_usual_word(given)].tolist()
     oddities = [
         *_oddity(column, f"text that is no {column.kind}", "it counts as missing", texts),
+        *_unit_oddities(column, series, values),
         *_unexpected_gaps(column, int(missing.sum()) - len(texts), "the median of training fills them"),
     ]
     return _with_indicator(column, block, missing), oddities
+
+
+def _unit_oddities(column: Column, series: pd.Series, values: np.ndarray) -> list[Oddity]:
+    """Numbers with a per cent sign where training had none, or without it where it had: they may be hundredfold."""
+    if column.kind != "number" or (is_numeric(series) and not column.unit):
+        return []
+    text = text_of(series)
+    signed = np.array([cell is not None and cell.endswith("%") for cell in text], bool)
+    if column.unit:
+        unsigned = text[~signed & ~np.isnan(values)]
+        return _oddity(column, "numbers without a per cent sign", "they are taken for per cent", unsigned)
+    finding = "per cent signs, of which training had none,"
+    return _oddity(column, finding, "'12 %' is taken for 12", text[signed & ~np.isnan(values)])
 
 
 def _oddity(column: Column, finding: str, consequence: str, cells: Sequence[str] | np.ndarray) -> list[Oddity]:
@@ -207,53 +203,5 @@ def _all_missing(name: str) -> str:
     return f"column {name!r} is missing in every row; it is left out"
 
 
-def _kind_of_cells(series: pd.Series) -> Kind:
-    cells = list(series.dropna())
-    if cells and all(isinstance(cell, bool | np.bool_) for cell in cells):
-        return "boolean"
-    if cells and all(isinstance(cell, numbers.Number) for cell in cells):
-        return "number"
-    text = np.array(_given(text_of(series)), object)
-    if len(text) and not np.isnan(_parse_dates(text)).any():
-        return "date"
-    unmarked = text[[cell not in MARKERS for cell in text]]
-    if 0 < len(unmarked) < len(text) and not np.isnan(_parse_numbers(unmarked)).any():
-        return "number"
-    return "category"
-
-
-def _is_numeric(series: pd.Series) -> bool:
-    is_category = isinstance(series.dtype, pd.CategoricalDtype)
-    return not is_category and (is_numeric_dtype(series.dtype) or is_bool_dtype(series.dtype))
-
-
 def _given(cells: Cells) -> list[str]:
     return [cell for cell in cells if cell is not None]
-
-
-def _parse_numbers(text: Cells) -> np.ndarray:
-    return np.asarray(pd.to_numeric(text, errors="coerce"), np.float64)
-
-
-def _parse_booleans(text: Cells) -> np.ndarray:
-    return np.array([TRUTH.get(cell and cell.lower(), np.nan) for cell in text], np.float64)
-
-
-def _parse_dates(text: Cells) -> np.ndarray:
-    # pandas alone would also take 2024 and 20240131 for dates.
-    iso = [cell if cell and ISO_DATE.match(cell) else None for cell in text]
-    return _days(pd.to_datetime(iso, format="ISO8601", utc=True, errors="coerce"))
-
-
-def _days(moments: pd.DatetimeIndex) -> np.ndarray:
-    """Days since 1970-01-01 UTC, NaN for NaT."""
-    utc = moments if moments.tz is None else moments.tz_convert(None)
-    # In microseconds whatever the unit, so that the same moment is the same number from any file.
-    return (utc.to_numpy().astype("datetime64[us]") - np.datetime64(0, "us")) / np.timedelta64(1, "D")
-
-
-PARSERS: dict[Kind, Callable[[np.ndarray], np.ndarray]] = {
-    "number": _parse_numbers,
-    "boolean": _parse_booleans,
-    "date": _parse_dates,
-}

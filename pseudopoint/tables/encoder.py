@@ -1,5 +1,6 @@
 """From a DataFrame to a matrix of floats, by rules learned once on the training table."""
 
+from collections.abc import Collection
 from dataclasses import asdict, dataclass
 from typing import Any, cast
 
@@ -8,8 +9,10 @@ import pandas as pd
 from jaxtyping import Float64, Shaped
 
 from pseudopoint.tables.columns import Column, encode_column, learn_column
+from pseudopoint.tables.formats import Format, column_formats
 from pseudopoint.tables.messages import Oddity, TableError, describe
-from pseudopoint.tables.target import class_target, no_column, number_target, tidy
+from pseudopoint.tables.missing import CSV_WORDS, without_words
+from pseudopoint.tables.target import class_target, no_column, number_target, target_notes, tidy
 
 __all__ = ["TableEncoder"]
 
@@ -20,28 +23,45 @@ class TableEncoder:
 
     Plain data, equal if its fields are; `to_dict` and `from_dict` carry it through JSON. Columns are looked up by name,
     so their order does not matter and further columns are ignored. `classes` says that the target holds labels of
-    classes; otherwise it holds numbers.
+    classes; otherwise it holds numbers. `target_format` says how its cells are read, and None that the cells of each
+    table decide. A cell that holds one of the words in `missing` is a gap, in any column; of CSV files, so is one that
+    holds one of `csv_missing`, which only encoders saved by version 0.1 have.
     """
 
     target_name: str
     columns: tuple[Column, ...]
     classes: bool = False
+    target_format: Format | None = None
+    missing: tuple[str, ...] = ()
+    csv_missing: tuple[str, ...] = ()
 
     @classmethod
-    def learn(cls, frame: pd.DataFrame, target: str, classes: bool = False) -> tuple["TableEncoder", list[str]]:
-        """The encoder of a training table, and notes on what was dropped, filled or grouped together.
+    def learn(
+        cls,
+        frame: pd.DataFrame,
+        target: str,
+        classes: bool = False,
+        missing: Collection[str] = (),
+        whole: pd.DataFrame | None = None,
+    ) -> tuple["TableEncoder", list[str]]:
+        """The encoder of a training table, and notes: what was dropped, filled, grouped together, or could be read in
+        another way.
 
-        Raises `TableError` if the target is not a column of finite numbers or, with `classes`, of at least two classes,
-        an input is ±inf, or no input is left.
+        `missing` has further words that mark a gap. Where `frame` is a part of the table `whole`, the cells of that
+        decide how columns are read. Raises `TableError` if the target is not a column of finite numbers or, with
+        `classes`, of labels, an input is ±inf, or no input is left.
         """
-        frame = tidy(frame)
-        _check_target(frame, target, classes)
-        learned = [learn_column(name, _series(frame, name)) for name in frame.columns if name != target]
+        frame = without_words(tidy(frame), missing)
+        formats = column_formats(frame if whole is None else without_words(tidy(whole), missing))
+        if target not in formats:
+            raise no_column([target], frame)
+        learned = [learn_column(name, _series(frame, name), *formats[name]) for name in frame.columns if name != target]
         columns = tuple(column for column, _ in learned if column is not None)
-        notes = [note for _, note in learned if note]
+        notes = target_notes(frame, target, classes, *formats[target])
+        notes += [note for _, found in learned for note in found]
         if not columns:
             raise TableError("; ".join([f"the table has no usable input beside the target {target!r}", *notes]))
-        return cls(target, columns, classes), notes
+        return cls(target, columns, classes, formats[target][0], tuple(missing)), notes
 
     @property
     def feature_names(self) -> list[str]:
@@ -51,8 +71,10 @@ class TableEncoder:
     @property
     def text_columns(self) -> tuple[str, ...]:
         """The columns that a CSV file must be read with as text, a target of classes among them."""
-        inputs = tuple(column.name for column in self.columns if column.kind in ("category", "date"))
-        return (*inputs, self.target_name) if self.classes else inputs
+        # As a number, 1.234 would not tell whether the file has 1.234 or 1.2340, and with a decimal comma it is 1234.
+        inputs = tuple(column.name for column in self.columns if _is_text(column.format))
+        numbers = self.target_format is None or not _is_text(self.target_format)
+        return (*inputs, self.target_name) if self.classes or not numbers else inputs
 
     def inputs(self, frame: pd.DataFrame) -> tuple[Float64[np.ndarray, "N D"], list[str]]:
         """The features [N, D] of a table, finite throughout, and notes on what was odd. Errors as `encode`."""
@@ -65,7 +87,7 @@ class TableEncoder:
         On the training table it finds nothing odd that `learn` did not say. Raises `TableError` if a column is missing
         or an input is ±inf; the row in the message counts data rows from 1, by the index where that holds integers.
         """
-        frame = tidy(frame)
+        frame = without_words(tidy(frame), self.missing)
         absent = [column.name for column in self.columns if column.name not in frame.columns]
         if absent:
             raise no_column(absent, frame)
@@ -77,7 +99,8 @@ class TableEncoder:
 
         It is missing where `pandas.isna` says so: NaN among numbers, None among labels.
         """
-        return (class_target if self.classes else number_target)(frame, self.target_name)
+        read = class_target if self.classes else number_target
+        return read(frame, self.target_name, self.missing, self.target_format)
 
     def to_dict(self) -> dict[str, Any]:
         """The encoder as plain values for JSON."""
@@ -88,20 +111,23 @@ class TableEncoder:
         """The inverse of `to_dict`. Raises `TableError` if the fields are not those of an encoder."""
         try:
             columns = [Column(**{**column, "categories": tuple(column["categories"])}) for column in fields["columns"]]
-            # Files of version 0.1.0 hold regressions only and say nothing of classes.
-            return cls(fields["target_name"], tuple(columns), fields.get("classes", False))
+            classes = fields.get("classes", False)  # the first files hold regressions only and say nothing of classes
+            plain: dict[str, Any] = {"kind": "category" if classes else "number"}
+            return cls(
+                fields["target_name"],
+                tuple(columns),
+                classes,
+                Format(**(fields.get("target_format") or plain)),
+                tuple(fields.get("missing", ())),
+                tuple(fields.get("csv_missing", CSV_WORDS)),
+            )
         except (KeyError, TypeError) as error:
             raise TableError(f"these fields describe no table encoder ({error}); use what to_dict made") from None
 
 
-def _check_target(frame: pd.DataFrame, name: str, classes: bool) -> None:
-    if not classes:
-        number_target(frame, name)
-        return
-    labels = {label for label in class_target(frame, name) if label is not None}
-    if len(labels) < 2:
-        what = f"holds one class only, {labels.pop()!r}" if labels else "is missing in every row"
-        raise TableError(f"the target {name!r} {what}; classification needs rows of at least two classes")
+def _is_text(format: Format) -> bool:
+    """Whether pandas, left alone, may read the cells of a CSV file in another way."""
+    return format.kind in ("category", "date", "time", "duration") or format.decimal == ","
 
 
 def _series(frame: pd.DataFrame, name: str) -> pd.Series:

@@ -7,6 +7,7 @@ import re
 import zlib
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
+from itertools import islice
 from os import PathLike
 from pathlib import Path
 from typing import Any, cast
@@ -18,20 +19,27 @@ from pandas.io.parsers import TextFileReader
 
 from pseudopoint.tables.encoder import TableEncoder
 from pseudopoint.tables.messages import TableError, listed
+from pseudopoint.tables.missing import without_words
 
 __all__ = ["read_chunks", "read_table", "table_suffix"]
 
 SUFFIXES = (".csv", ".csv.gz", ".parquet")
 LOOK_AHEAD = 1 << 20  # characters of a CSV file in which its header and first row are looked for
+SEPARATORS = "\t;,|"  # the first of those that divide the first rows equally well, into equally many cells
+FIRST_ROWS = 20
+DECIMAL_COMMA = re.compile(r"\d,\d")
+QUOTED_DECIMAL_COMMA = re.compile(r'"[-+]?\d[\d.]*,(?:\d\d?|\d{4,})"')  # "1,234" may rather be 1234
 
 
-def read_table(path: str | PathLike[str], text: Collection[str] = ()) -> pd.DataFrame:
+def read_table(path: str | PathLike[str], text: Collection[str] = (), missing: Collection[str] = ()) -> pd.DataFrame:
     """The whole table at `path` (.csv, .csv.gz or .parquet) with rows numbered 0, 1, … by its index.
 
-    Column types are inferred, except that the columns named in `text` stay text in CSV, so that "01234" keeps its zero.
+    Empty cells are missing, and so are those that hold one of the words in `missing`; every other word stays as it is,
+    also "NA". Columns of a CSV file that hold numbers or true/false values alone get that type, except those named in
+    `text`, which stay text, so that "01234" keeps its zero; the others are text, which an encoder reads by its rules.
     Pass `encoder.text_columns` when the table will meet an encoder learned on another one. A CSV may be separated by
-    commas, or by semicolons or tabs if its header has no comma. Raises `TableError` if there is no table with at least
-    one row of data to read.
+    commas, semicolons, tabs or bars, whichever divides its first rows into as many cells as the header; it is kept in
+    `attrs["separator"]`. Raises `TableError` if there is no table with at least one row of data to read.
     """
     path = Path(path)
     with _named_errors(path):
@@ -39,25 +47,30 @@ def read_table(path: str | PathLike[str], text: Collection[str] = ()) -> pd.Data
             with _open_parquet(path) as file:
                 frame = file.read().to_pandas(ignore_metadata=True)
         else:
-            frame = pd.read_csv(path, **_csv_options(path, text))
+            options = _csv_options(path, text)
+            frame = pd.read_csv(path, **options)
+            frame.attrs["separator"] = options["sep"]
     if frame.empty:
         raise _no_rows(path)
-    return frame
+    return without_words(frame, missing)
 
 
-def read_chunks(path: str | PathLike[str], rows: int, encoder: TableEncoder) -> Iterator[pd.DataFrame]:
+def read_chunks(
+    path: str | PathLike[str], rows: int, encoder: TableEncoder, missing: Collection[str] = ()
+) -> Iterator[pd.DataFrame]:
     """The table at `path` in order, at most `rows` rows at a time, so that memory does not grow with the table.
 
-    Columns that `encoder` knows as categories, dates or classes are text in every chunk, however the chunk looks by
-    itself. The index goes on counting from chunk to chunk. Raises `TableError` as `read_table` does, when the first
-    chunk is asked for, or at the damage.
+    Columns that `encoder` reads as text are text in every chunk, however the chunk looks by itself; its own words for
+    missing values are gaps when it encodes, and those in `missing` are gaps already here. The index goes on counting
+    from chunk to chunk. Raises `TableError` as `read_table` does, when the first chunk is asked for, or at the damage.
     """
     path, start = Path(path), 0
     with _named_errors(path):
         is_parquet = table_suffix(path) == ".parquet"
+        words = [*missing] if is_parquet else [*missing, *encoder.csv_missing]
         for frame in _parquet_chunks(path, rows) if is_parquet else _csv_chunks(path, rows, encoder.text_columns):
             if not frame.empty:
-                yield frame.set_index(pd.RangeIndex(start, start + len(frame)))
+                yield without_words(frame.set_index(pd.RangeIndex(start, start + len(frame))), words)
                 start += len(frame)
     if start == 0:
         raise _no_rows(path)
@@ -91,35 +104,60 @@ def _open_parquet(path: Path) -> pq.ParquetFile:
 def _csv_options(path: Path, text: Collection[str]) -> dict[str, Any]:
     """Keyword arguments for `pandas.read_csv`, after a look at the beginning of the file."""
     compressed = table_suffix(path) == ".csv.gz"
-    separator, names = _csv_header(path, compressed)
+    start = _csv_start(path, compressed)
+    separator = _separator(start)
+    names = _csv_header(path, start, separator)
+    # Where numbers may have decimal commas, 1.234 may be 1234: as text, it can still be read so.
+    commas = (QUOTED_DECIMAL_COMMA if separator == "," else DECIMAL_COMMA).search(start) is not None
     return {
         "sep": separator,
         "header": 0,
         "names": names,
-        "dtype": {name: str for name in names if name in text},
+        "dtype": {name: str for name in names if commas or name in text},
+        "keep_default_na": False,  # "NA" may be Namibia: which words mean missing, `missing` says
+        "na_values": [""],
         "compression": "gzip" if compressed else None,
         "encoding": "utf-8",
         "low_memory": False,  # one type a column, not one a block
     }
 
 
-def _csv_header(path: Path, compressed: bool) -> tuple[str, list[str]]:
-    """The separator and the column names."""
+def _csv_start(path: Path, compressed: bool) -> str:
     with gzip.open(path, "rt", encoding="utf-8-sig") if compressed else open(path, encoding="utf-8-sig") as handle:
         start = handle.read(LOOK_AHEAD).lstrip("\n")
     if not start.strip():
         raise TableError(f"{path}: the file is empty; check that it was written completely")
     if "\0" in start:
         raise TableError(f"{path}: binary data, not a text table; save it as UTF-8 CSV or as Parquet")
-    first_line = start.partition("\n")[0]
-    separator = next((mark for mark in ",;\t" if mark in first_line), ",")
+    return start
+
+
+def _separator(start: str) -> str:
+    """The mark that divides most of the first rows into as many cells as the header, at least two, and then most."""
+    fits = {mark: _fit(start, mark) for mark in SEPARATORS}
+    best = max(SEPARATORS, key=lambda mark: fits[mark])
+    return best if fits[best][1] else ","
+
+
+def _fit(start: str, mark: str) -> tuple[float, int]:
+    """The share of the first rows with as many cells as the header, and how many those are; 0 without `mark` in it."""
+    try:
+        header, *rows = islice(csv.reader(io.StringIO(start), delimiter=mark), FIRST_ROWS + 1)
+    except csv.Error:  # such as a quote that only another separator closes
+        return -1.0, 0
+    alike = [len(row) == len(header) for row in rows if row]
+    return (sum(alike) / max(len(alike), 1), len(header)) if len(header) > 1 else (-1.0, 0)
+
+
+def _csv_header(path: Path, start: str, separator: str) -> list[str]:
+    """The column names."""
     lines = csv.reader(io.StringIO(start), delimiter=separator)
     names = [name.strip() or f"Unnamed: {place}" for place, name in enumerate(next(lines))]
     _check_header(path, names)
     # pandas would silently take the first cell of rows longer than the header for a row label.
     if len(row := next(lines, [])) > len(names):
         raise TableError(f"{path}: row 1 has {len(row)} cells but the header {len(names)}; give every column a name")
-    return separator, names
+    return names
 
 
 def _check_header(path: Path, names: list[str]) -> None:

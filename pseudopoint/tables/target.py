@@ -2,6 +2,7 @@
 
 import difflib
 import re
+from collections.abc import Collection
 from typing import cast
 
 import numpy as np
@@ -9,51 +10,80 @@ import pandas as pd
 from jaxtyping import Float64, Shaped
 from pandas.api.types import is_bool_dtype
 
-from pseudopoint.tables.columns import Cells, kind_of, names_rows, refuse_infinite, row_number, text_of, values_of
+from pseudopoint.tables.columns import names_rows, refuse_infinite, row_number
+from pseudopoint.tables.formats import Format, column_format, values_of
 from pseudopoint.tables.messages import TableError, listed, quoted_examples, row_count
+from pseudopoint.tables.missing import Cells, is_usual_word, text_of, without_words
+from pseudopoint.tables.numerals import decimal_marks
+from pseudopoint.tables.remarks import remarks
 
-__all__ = ["class_target", "drop_missing_target", "looks_like_classes", "no_column", "number_target", "tidy"]
+__all__ = [
+    "class_target",
+    "drop_missing_target",
+    "looks_like_classes",
+    "no_column",
+    "number_target",
+    "target_notes",
+    "tidy",
+]
 
 DECIMAL = re.compile(r"-?(0|[1-9]\d*)\.\d+([eE][+-]?\d+)?")  # as whole numbers are written from columns of floats
 TRUTH = {"true": "True", "false": "False"}
 
 
-def class_target(frame: pd.DataFrame, target: str) -> Shaped[np.ndarray, "N"]:
+def class_target(
+    frame: pd.DataFrame, target: str, missing: Collection[str] = (), format: Format | None = None
+) -> Shaped[np.ndarray, "N"]:
     """The labels [N] of a target that is a class, as `str`, None where missing. `TableError` if there is no `target`.
 
     A label is the text of its cell without blanks around it, except that what is one value has one label, whatever
     type the column got in this file or chunk: a whole number has no decimals (1, 1.0, "1.0" and "1" are "1"), and true
     and false are "True" and "False" (also from "TRUE" and "true"). Other text stays as it is: "01" and "1.10" differ
     from "1" and "1.1". So a CSV file must be read with the target as text, or "01" is 1 before it comes here.
+
+    Empty cells and those that hold a word in `missing` are missing. So are the usual words, such as "NA", if the labels
+    are numbers or true/false values, by `format` or, without it, by the cells of this table; in text they are labels.
     """
-    text = text_of(_series(tidy(frame), target))
+    frame = without_words(tidy(frame), missing)
+    series = _series(frame, target)
+    text = text_of(series)
+    if (format or column_format(frame, target)).kind != "category":
+        text[is_usual_word(text)] = None
     labels = {cell: _label(cell) for cell in set(text) if cell is not None}
     return np.array([labels.get(cell) for cell in text], object)
 
 
-def looks_like_classes(frame: pd.DataFrame, target: str) -> tuple[bool, str]:
+def looks_like_classes(frame: pd.DataFrame, target: str, missing: Collection[str] = ()) -> tuple[bool, str]:
     """Whether to treat a target as classes, and why, in words such as "the target 'y' holds text ('a', 'b')".
 
     Yes for text, true/false values, pandas' categories, and numbers of exactly two different values. No for other
     numbers, for text of which most cells are numbers (numbers with faults in them), for text that differs in nearly
-    every row, and for dates. `TableError` if there is no `target`.
+    every row, and for dates, times and durations. `TableError` if there is no `target`.
     """
-    series = _series(tidy(frame), target)
-    found, what = _kind_of_target(series)
+    frame = without_words(tidy(frame), missing)
+    series = _series(frame, target)
+    found, what = _kind_of_target(series, column_format(frame, target))
     return found, f"the target {target!r} {what}"
 
 
-def number_target(frame: pd.DataFrame, target: str) -> Float64[np.ndarray, "N"]:
-    """The target [N] as numbers, NaN where missing. `TableError` if it is absent, not numeric, or ±inf."""
-    series = _series(tidy(frame), target)
+def number_target(
+    frame: pd.DataFrame, target: str, missing: Collection[str] = (), format: Format | None = None
+) -> Float64[np.ndarray, "N"]:
+    """The target [N] as numbers, of durations as days, NaN where missing. `TableError` if it is absent, not numeric, or
+    ±inf.
+
+    `format` says how its cells are read; without it, they and the other columns decide as in training.
+    """
+    frame = without_words(tidy(frame), missing)
+    series = _series(frame, target)
     if is_bool_dtype(series.dtype):
         raise TableError(
             f"the target {target!r} holds true/false values, not numbers; "
             "fit it with --task classification, or write 0 and 1"
         )
-    values, unreadable = values_of(series, "number")
-    for position in np.flatnonzero(~pd.isna(unreadable))[:1]:
-        text, row = unreadable[position], row_number(series, position)
+    values, unread = values_of(series, _of_numbers(series, format or column_format(frame, target)))
+    for position in np.flatnonzero(~pd.isna(unread) & ~is_usual_word(unread))[:1]:
+        text, row = unread[position], row_number(series, position)
         raise TableError(
             f"the target {target!r} is not numeric: row {row} holds {text!r}; "
             "leave the cell empty if missing, or fit classes with --task classification"
@@ -62,16 +92,36 @@ def number_target(frame: pd.DataFrame, target: str) -> Float64[np.ndarray, "N"]:
     return values
 
 
-def drop_missing_target(frame: pd.DataFrame, target: str, classes: bool = False) -> tuple[pd.DataFrame, int]:
+def drop_missing_target(
+    frame: pd.DataFrame, target: str, classes: bool = False, missing: Collection[str] = (), format: Format | None = None
+) -> tuple[pd.DataFrame, int]:
     """The rows that have a target, with their index, and how many had none; `classes` says that it holds labels.
 
-    Raises `TableError` if no row is left, or if the target is no such column as `class_target` or `number_target` take.
+    `missing` and `format` are those of `class_target` and `number_target`. Raises `TableError` if no row is left, or if
+    the target is no such column as they take.
     """
-    missing = np.asarray(pd.isna((class_target if classes else number_target)(frame, target)))
-    if missing.all():
+    gaps = np.asarray(pd.isna((class_target if classes else number_target)(frame, target, missing, format)))
+    if gaps.all():
         content = "labels" if classes else "numbers"
         raise TableError(f"the target {target!r} is missing in every row; name a column that holds {content}")
-    return frame.loc[~missing], int(missing.sum())
+    return frame.loc[~gaps], int(gaps.sum())
+
+
+def target_notes(frame: pd.DataFrame, target: str, classes: bool, format: Format, open: str) -> list[str]:
+    """What should be told of the target of a training table: one value only, its unit, what could be read otherwise.
+
+    `TableError` if it is no column of numbers or, with `classes`, has no label.
+    """
+    if not classes:
+        y = number_target(frame, target, format=format)
+        distinct = np.unique(y[~np.isnan(y)])
+        constant = [f"the target {target!r} is {distinct[0]:.12g} in every row"] if len(distinct) == 1 else []
+        return constant + remarks(target, _series(frame, target), _of_numbers(_series(frame, target), format), open, y)
+    labels = {label for label in class_target(frame, target, format=format) if label is not None}
+    if not labels:
+        raise TableError(f"the target {target!r} is missing in every row; name a column that holds labels")
+    one = f"the target {target!r} holds one class only, {min(labels)!r}: every prediction will be that class"
+    return [one] if len(labels) == 1 else []
 
 
 def tidy(frame: pd.DataFrame) -> pd.DataFrame:
@@ -108,24 +158,32 @@ def _given(series: pd.Series) -> list[str]:
     return [cell for cell in text_of(series) if cell is not None]
 
 
-def _kind_of_target(series: pd.Series) -> tuple[bool, str]:
+def _of_numbers(series: pd.Series, format: Format) -> Format:
+    """The format in which numbers are looked for, so that an error can name what is none."""
+    if format.kind in ("number", "duration"):
+        return format
+    return Format("number", decimal_marks(text_of(series)).decimal)
+
+
+def _kind_of_target(series: pd.Series, format: Format) -> tuple[bool, str]:
     """Whether a column looks like classes, and what it holds."""
     if series.isna().all():
         return False, "is missing in every row"
-    kind = kind_of(series)
-    if isinstance(series.dtype, pd.CategoricalDtype):
+    if isinstance(series.dtype, pd.CategoricalDtype) and format.kind == "category":
         return True, f"holds categories{quoted_examples(_given(series))}"
-    if kind == "boolean":
+    if format.kind == "boolean":
         return True, "holds true/false values"
-    if kind == "date":
-        return False, "holds dates"
-    values, unreadable = values_of(series, "number")
-    return _kind_of_numbers(values, unreadable) or _kind_of_text(_given(series))
+    if format.kind in ("date", "time", "duration"):
+        return False, f"holds {'times of day' if format.kind == 'time' else f'{format.kind}s'}"
+    values, unread = values_of(series, _of_numbers(series, format))
+    if format.kind == "number":
+        unread[is_usual_word(unread)] = None
+    return _kind_of_numbers(values, unread) or _kind_of_text(_given(series))
 
 
-def _kind_of_numbers(values: np.ndarray, unreadable: Cells) -> tuple[bool, str] | None:
+def _kind_of_numbers(values: np.ndarray, unread: Cells) -> tuple[bool, str] | None:
     """The same for numbers, which most of the cells are; None for text."""
-    numbers, others = values[~np.isnan(values)], [cell for cell in unreadable if cell is not None]
+    numbers, others = values[~np.isnan(values)], [cell for cell in unread if cell is not None]
     if len(others) >= len(numbers):
         return None
     distinct = np.unique(numbers)

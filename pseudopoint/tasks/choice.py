@@ -1,12 +1,14 @@
 """Regression or classification: what the user says, or what the target looks like."""
 
+from collections.abc import Collection
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
 import pandas as pd
 
 from pseudopoint.estimators.targets import CLASSIFICATION, REGRESSION
-from pseudopoint.tables import looks_like_classes, read_table
+from pseudopoint.tables import TableError, looks_like_classes, number_target, read_table
 
 __all__ = ["TASKS", "Choice", "choose_task"]
 
@@ -22,9 +24,10 @@ class Choice(NamedTuple):
     reason: str
 
 
-def choose_task(table: str | Path, target: str, task: str, likelihood: str) -> Choice:
+def choose_task(table: str | Path, target: str, task: str, likelihood: str, missing: Collection[str] = ()) -> Choice:
     """The table at `table`, read as the task needs it: a target of classes is text, or "01" would be 1.
 
+    Cells with a word in `missing` are gaps.
     `task` and the name of a `likelihood` may leave it to the target ("auto"). Raises ValueError if they contradict each
     other or are unknown, TableError as `read_table`.
     """
@@ -34,10 +37,10 @@ def choose_task(table: str | Path, target: str, task: str, likelihood: str) -> C
     if "auto" not in (task, implied) and task != implied:
         raise ValueError(f"the likelihood {likelihood!r} is for {implied}, not {task}; leave one of the two out")
     if task == "auto" and implied == "auto":
-        return _recognised(table, target)
+        return _recognised(table, target, missing)
     classes = "classification" in (task, implied)
     reason = "chosen by the user" if task != "auto" else f"the likelihood {likelihood!r} is for it"
-    return Choice(read_table(table, [target] if classes else []), classes, reason)
+    return Choice(read_table(table, [target] if classes else [], missing), classes, reason)
 
 
 def _implied(likelihood: str) -> str:
@@ -52,13 +55,22 @@ def _implied(likelihood: str) -> str:
     raise ValueError(f"the likelihood {likelihood!r} is unknown: use one of {names}")
 
 
-def _recognised(table: str | Path, target: str) -> Choice:
-    frame = read_table(table)
+def _recognised(table: str | Path, target: str, missing: Collection[str]) -> Choice:
+    frame = read_table(table, missing=missing)
     classes, reason = looks_like_classes(frame, target)
-    numbers = pd.api.types.is_numeric_dtype(frame[target]) and not pd.api.types.is_bool_dtype(frame[target])
+    numbers = _numbers(frame, target)
     if classes:
-        hint = "; --task regression takes them as numbers" if numbers else ""
-        return Choice(read_table(table, [target]), True, reason + hint)
-    distinct = pd.Series(frame[target].dropna().unique())
-    codes = numbers and 2 < len(distinct) <= FEW and bool((distinct % 1 == 0).all())
+        hint = "; --task regression takes them as numbers" if len(numbers) else ""
+        return Choice(read_table(table, [target], missing), True, reason + hint)
+    distinct = np.unique(numbers)
+    codes = 2 < len(distinct) <= FEW and bool((distinct % 1 == 0).all())
     return Choice(frame, False, reason + ("; --task classification takes them as classes" if codes else ""))
+
+
+def _numbers(frame: pd.DataFrame, target: str) -> np.ndarray:
+    """The target's numbers, none if it does not hold numbers alone."""
+    try:
+        y = number_target(frame, target)
+    except TableError:
+        return np.array([])
+    return y[~np.isnan(y)]

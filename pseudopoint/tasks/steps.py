@@ -1,6 +1,7 @@
 """The commands: fit, predict, score, inspect, demo."""
 
 import time
+from collections.abc import Collection
 from importlib import resources
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -53,6 +54,7 @@ def fit_table(
     likelihood: str = "auto",
     test_fraction: float = 0.1,
     test: str | Path | None = None,
+    missing: Collection[str] = (),
     out: str | Path | None = None,
     report: str | Path | None = None,
     seed: int = 0,
@@ -65,16 +67,17 @@ def fit_table(
     `task` is one of `TASKS`; "auto" goes by the likelihood or by what the target holds, and the result says why.
     `likelihood` is one of the estimator's; "auto" is its default. Rows are shuffled with `seed`; the last
     `test_fraction` of them are held out unless `test` names a table of its own; of these, rows whose class training
-    never had are counted and not measured. Raises TableError, FitError or ValueError, each with one sentence.
+    never had are counted and not measured. Cells that hold one of the words in `missing` are gaps, here and in every
+    table that the model meets. Raises TableError, FitError or ValueError, each with one sentence.
     """
     if not 0 <= test_fraction < 1:
         raise ValueError(f"the test fraction must be at least 0 and below 1, not {test_fraction}")
     _check_folders(out, report)
-    frame, classes, why = choose_task(table, target, task, likelihood)
+    frame, classes, why = choose_task(table, target, task, likelihood, missing)
     settings |= {"random_state": seed}
     settings |= {"likelihood": likelihood} if likelihood != "auto" else {}
     model = (GPClassifier if classes else GPRegressor)(**settings)
-    train, held_out, encoder, notes = _rows(frame, target, model, classes, test, test_fraction, seed)
+    train, held_out, encoder, notes = _rows(frame, target, model, classes, test, test_fraction, seed, missing)
     X, _ = encoder.inputs(train)
     y = encoder.target(train)
     start = time.perf_counter()
@@ -153,7 +156,7 @@ def _check_folders(*paths):
             raise TableError(f"the folder of {str(path)!r} does not exist; make it first")
 
 
-def _rows(frame, target, model, classes, test, test_fraction, seed) -> Rows:
+def _rows(frame, target, model, classes, test, test_fraction, seed, missing) -> Rows:
     frame, dropped = drop_missing_target(frame, target, classes=classes)
     notes = [f"{dropped} rows were dropped because their target {target!r} is missing"] if dropped else []
     if not classes:  # whatever the split: a row that the likelihood cannot describe is an error in any of them
@@ -161,22 +164,28 @@ def _rows(frame, target, model, classes, test, test_fraction, seed) -> Rows:
         check_target(regression_likelihood(model.likelihood, 1.0), numbers, np.asarray(frame.index) + 1)
     labels = class_target(frame, target) if classes else None
     train, held_out = (frame, None) if test is not None else split(frame, test_fraction, seed, labels)
-    encoder, learned = TableEncoder.learn(train, target, classes=classes)
+    encoder, learned = TableEncoder.learn(train, target, classes, missing, whole=frame)
     if test is not None:
-        held_out, missing = drop_missing_target(read_table(test, encoder.text_columns), target, classes=classes)
-        learned += [f"{missing} test rows were dropped because their target is missing"] if missing else []
+        table = read_table(test, encoder.text_columns)
+        held_out, gaps = drop_missing_target(table, target, classes, missing, encoder.target_format)
+        learned += [f"{gaps} test rows were dropped because their target is missing"] if gaps else []
     return Rows(train, held_out, encoder, notes + learned)
 
 
 def split(frame: pd.DataFrame, fraction: float, seed: int, labels=None) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Training and held-out rows at random; of every class of `labels` the same share, as far as whole rows allow."""
+    """Training and held-out rows at random; of every class of `labels` the same share, as far as whole rows allow, and
+    at least one for training."""
     rows = np.random.default_rng(seed).permutation(len(frame))
     if labels is not None:
-        # The k-th of n rows of a class has its place at (k + ½)/n: a class of one row is trained on.
+        # The k-th of n rows of a class has its place at (k + ½)/n.
         groups = pd.Series(labels[rows]).groupby(labels[rows])
         rows = rows[np.argsort((groups.cumcount() + 0.5) / groups.transform("size"), kind="stable")]
     cut = len(frame) - int(np.ceil(fraction * len(frame)))
-    return frame.iloc[rows[:cut]], frame.iloc[rows[cut:]]
+    train, held_out = rows[:cut], rows[cut:]
+    if labels is not None:
+        only = ~pd.Index(labels[held_out]).isin(labels[train]) & ~pd.Index(labels[held_out]).duplicated()
+        train, held_out = np.concatenate([train, held_out[only]]), held_out[~only]
+    return frame.iloc[train], frame.iloc[held_out]
 
 
 def _files(kind: AbstractKind, result: Result, scored: Scored | None, table, out, report) -> Result:

@@ -1,0 +1,226 @@
+"""How the cells of a column are written, decided once by the whole column, and what they are worth."""
+
+import datetime
+import decimal
+import numbers
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any, Literal, NamedTuple, cast
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute
+from jaxtyping import Float64
+from pandas.api.types import is_bool_dtype, is_complex_dtype, is_datetime64_any_dtype, is_numeric_dtype
+
+from pseudopoint.tables.missing import Cells, is_usual_word, text_of
+from pseudopoint.tables.moments import (
+    SHAPES,
+    Order,
+    date_orders,
+    days,
+    parse_dates,
+    parse_durations,
+    parse_times,
+)
+from pseudopoint.tables.numerals import Decimal, decimal_marks, parse_numbers, units
+
+__all__ = [
+    "MAX_CATEGORIES",
+    "Format",
+    "Look",
+    "column_format",
+    "column_formats",
+    "is_numeric",
+    "look",
+    "nearly_all",
+    "standard",
+    "values_of",
+]
+
+pc = cast(Any, pyarrow.compute)  # its functions are made when it is imported, out of sight of a type checker
+
+Kind = Literal["number", "boolean", "date", "time", "duration", "category"]
+
+MAX_CATEGORIES = 50  # more one-hot features than this cost the model much and teach it little
+NEARLY_ALL = 0.9  # share of the cells that have to be numbers (dates, …) for a column of text to be one of them
+TRUTH: dict[str | None, float] = {"true": 1.0, "1": 1.0, "1.0": 1.0, "false": 0.0, "0": 0.0, "0.0": 0.0}
+
+
+@dataclass(frozen=True)
+class Format:
+    """What a column holds, the decimal mark of its numbers in text, the order of day and month in its dates, and "%" as
+    the unit of numbers of which some carry that sign.
+
+    With `decimal` "" text is read as pandas reads numbers, and with `order` "" only ISO dates are read: as in encoders
+    that version 0.1 saved.
+    """
+
+    kind: Kind
+    decimal: Decimal = ""
+    order: Order = ""
+    unit: Literal["", "%"] = ""
+
+
+class Look(NamedTuple):
+    """What one column says of its format.
+
+    `open` is the mark that has two readings in it, in numbers ("1,234") or in dates ("1/2/2024"): other columns of the
+    table may decide between them. `decided` says that this column decides it for those.
+    """
+
+    format: Format
+    open: str = ""
+    decided: bool = False
+
+
+def look(series: pd.Series) -> Look:
+    """The format of a column: by its type, or by its cells where the type is text or leaves it open."""
+    series = standard(series)
+    kind = _typed(series) or _kind_of_objects(series)
+    if kind is not None:
+        return Look(Format(kind, ".", "none"))
+    text = text_of(series)
+    text = text[~np.asarray(pd.isna(text)) & ~is_usual_word(text)]
+    return _look_at_text(text) if len(text) else Look(Format("category"))
+
+
+def column_formats(frame: pd.DataFrame) -> dict[str, tuple[Format, str]]:
+    """The format of every column, and the mark that has two readings in it, "" if there is none."""
+    looks = {name: look(cast(pd.Series, frame[name])) for name in frame.columns}
+    separator = frame.attrs.get("separator", "")
+    return {name: (_settle(found, [*looks.values()], separator), found.open) for name, found in looks.items()}
+
+
+def column_format(frame: pd.DataFrame, name: str) -> Format:
+    """The format of one column, with a look at the others only where it leaves it open."""
+    found = look(cast(pd.Series, frame[name]))
+    return column_formats(frame)[name][0] if found.open else found.format
+
+
+def values_of(series: pd.Series, format: Format) -> tuple[Float64[np.ndarray, "N"], Cells]:
+    """What the cells are worth in a format, NaN where that is nothing; and their text where it is worth nothing."""
+    series = standard(series)
+    nothing = np.full(len(series), None)
+    if format.kind == "date" and is_datetime64_any_dtype(series.dtype):
+        return days(pd.DatetimeIndex(series)), nothing
+    if pd.api.types.is_timedelta64_dtype(series.dtype) and format.kind != "date":
+        return (series / pd.Timedelta(1, "h" if format.kind == "time" else "D")).to_numpy(np.float64), nothing
+    if format.kind in ("number", "boolean") and is_numeric(series):
+        return series.to_numpy(np.float64, na_value=np.nan), nothing
+    text = text_of(series)
+    values = PARSERS[format.kind](text, format)
+    if format.kind == "number":  # a cell that is a number is that, whatever the decimal mark of text
+        exact = _numbers(series)
+        values[exact] = series.to_numpy()[exact].astype(np.float64)
+    return values, np.where(np.isnan(values), text, nothing)
+
+
+def standard(series: pd.Series) -> pd.Series:
+    """The column in a type that says by itself what it holds, where a dictionary, Arrow or objects hide it."""
+    dtype = series.dtype
+    if isinstance(dtype, pd.ArrowDtype) and str(dtype).startswith(("dictionary", "duration", "time")):
+        arrow = cast(Any, series.array).__arrow_array__()
+        series = pd.Series(arrow.to_pandas().array, series.index, name=series.name)
+    if isinstance(dtype, pd.PeriodDtype):
+        return series.dt.to_timestamp()
+    if series.dtype == object:
+        given = list(series.dropna())
+        if given and all(isinstance(cell, datetime.timedelta | np.timedelta64) for cell in given):
+            return pd.to_timedelta(series)
+    return series
+
+
+def is_numeric(series: pd.Series) -> bool:
+    """Whether the type of a column is one of numbers or of true/false values."""
+    other = isinstance(series.dtype, pd.CategoricalDtype) or is_complex_dtype(series.dtype)
+    return not other and (is_numeric_dtype(series.dtype) or is_bool_dtype(series.dtype))
+
+
+def nearly_all(found: int, cells: int) -> bool:
+    """Whether so many of the cells are numbers that the others are faults: 90 %, or all but one of at least five."""
+    return found > 0 and (found >= NEARLY_ALL * cells or (cells - found <= 1 and cells >= 5))
+
+
+def _settle(found: Look, looks: list[Look], separator: str) -> Format:
+    """The format of a column that leaves a mark open: what most other columns of the table say, or what is usual.
+
+    Between numbers, the separator of the file speaks last: where that is a semicolon, a comma is a decimal mark.
+    """
+    kind, votes = found.format.kind, [other.format for other in looks if other.decided]
+    if not found.open:
+        return found.format
+    if kind == "date":
+        count = sum((vote.order == "day") - (vote.order == "month") for vote in votes)
+        return replace(found.format, order="day" if count > 0 else "month") if count else found.format
+    count = sum((vote.decimal == ",") - (vote.decimal == ".") for vote in votes if vote.kind == "number")
+    comma = count > 0 or (count == 0 and separator == ";" and found.open == ",")
+    return replace(found.format, decimal="," if comma else ".")
+
+
+def _typed(series: pd.Series) -> Kind | None:
+    if isinstance(series.dtype, pd.CategoricalDtype):
+        return "category"
+    if is_datetime64_any_dtype(series.dtype):
+        return "date"
+    if pd.api.types.is_timedelta64_dtype(series.dtype):
+        return "duration"
+    if is_bool_dtype(series.dtype):
+        return "boolean"
+    if is_complex_dtype(series.dtype):
+        return "category"
+    return "number" if is_numeric_dtype(series.dtype) else None
+
+
+def _kind_of_objects(series: pd.Series) -> Kind | None:
+    """What Python objects, all of one kind, are; None for text and mixtures."""
+    cells = list(series.dropna()) if series.dtype == object else []
+    if cells and all(isinstance(cell, bool | np.bool_) for cell in cells):
+        return "boolean"
+    return "number" if cells and _are_numbers(cells).all() else None
+
+
+def _look_at_text(text: Cells) -> Look:
+    """The first format in which nearly all of the cells have a value; categories if there is none."""
+    if all(cell.lower() in ("true", "false") for cell in text):
+        return Look(Format("boolean"))
+    found = next((found for found in _candidates(text) if _fits(text, found.format)), Look(Format("category")))
+    in_per_cent = found.format.kind == "number" and "%" in units(text)
+    return found._replace(format=replace(found.format, unit="%")) if in_per_cent else found
+
+
+def _candidates(text: Cells) -> Iterator[Look]:
+    cells = pa.array(text, pa.large_string())
+    shaped = {kind: np.asarray(pc.match_substring_regex(cells, SHAPES[kind])).sum() for kind in SHAPES}
+    if nearly_all(int(shaped["date"]), len(text)):
+        orders = date_orders(text)
+        yield Look(Format("date", ".", orders.order), orders.mark, orders.decided)
+    for kind in ("time", "duration"):
+        if nearly_all(int(shaped[kind]), len(text)):
+            yield Look(Format(kind, ".", "none"))
+    marks = decimal_marks(text)
+    yield Look(Format("number", marks.decimal, "none"), marks.open, marks.decided)
+
+
+def _fits(text: Cells, format: Format) -> bool:
+    return nearly_all(int((~np.isnan(PARSERS[format.kind](text, format))).sum()), len(text))
+
+
+def _numbers(series: pd.Series) -> np.ndarray:
+    """Where a column of objects holds numbers."""
+    return _are_numbers(series) if series.dtype == object else np.zeros(len(series), bool)
+
+
+def _are_numbers(cells: Iterable) -> np.ndarray:
+    real = numbers.Real | decimal.Decimal
+    return np.array([isinstance(cell, real) and not isinstance(cell, bool | np.bool_) for cell in cells], bool)
+
+
+PARSERS: dict[Kind, Callable[[Cells, Format], np.ndarray]] = {
+    "number": lambda text, format: parse_numbers(text, format.decimal),
+    "boolean": lambda text, format: np.array([TRUTH.get(cell and cell.lower(), np.nan) for cell in text], np.float64),
+    "date": lambda text, format: parse_dates(text, format.order),
+    "time": lambda text, format: parse_times(text),
+    "duration": lambda text, format: parse_durations(text),
+}
