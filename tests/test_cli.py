@@ -169,7 +169,6 @@ BAD = {
     "no rows": (("fit", "header.csv", "--target", "a"), "row"),
     "column twice": (("fit", "twice.csv", "--target", "a"), "'a'"),
     "binary garbage": (("fit", "noise.parquet", *TARGET), "noise.parquet"),
-    "constant target": (("fit", "constant.csv", *TARGET), "constant"),
     "infinite input": (("fit", "infinite.csv", *TARGET), "'size'"),
     "unknown kernel": ((*FIT, *TARGET, "--kernel", "spline"), "matern52"),
     "unknown posterior": ((*FIT, *TARGET, "--posterior", "orthogona"), "orthogonal"),
@@ -192,6 +191,14 @@ def refused(status: object, out: str, error: str, word: str) -> None:
     assert word in error, error
     if "Usage" not in error:
         assert error.count("\n") == 1 and error.startswith("pseudopoint: "), error
+
+
+def test_a_target_of_one_value_is_fitted_and_said_once(spoilt):
+    result = tasks.fit_table(spoilt / "constant.csv", "price", max_iter=2)
+    assert [note for note in result["notes"] if "3.5" in note] == [
+        "the target is 3.5 in every row: that is what is predicted, and nothing is learned of the inputs"
+    ]
+    assert result["test"]["rmse"] < 1e-6
 
 
 @pytest.mark.parametrize("name", BAD)

@@ -126,6 +126,7 @@ class GPClassifier(ClassifierMixin, AbstractEstimator):
         brief._learn(few, False, lambda y, weight: Bernoulli(), progress)
         self.__dict__ |= {name: value for name, value in vars(brief).items() if name.endswith("_")}
         label = self.classes_.tolist()[0]
+        self.reason_ = "the target holds one class"
         self.notes_ = (f"the target holds one class only, {label!r}, which is predicted with certainty",)
 
     def predict_log_proba(self, X):

@@ -108,20 +108,16 @@ def drop_missing_target(
 
 
 def target_notes(frame: pd.DataFrame, target: str, classes: bool, format: Format, open: str) -> list[str]:
-    """What should be told of the target of a training table: one value only, its unit, what could be read otherwise.
+    """What should be told of the target of a training table: its unit, what could be read otherwise.
 
     `TableError` if it is no column of numbers or, with `classes`, has no label.
     """
     if not classes:
         y = number_target(frame, target, format=format)
-        distinct = np.unique(y[~np.isnan(y)])
-        constant = [f"the target {target!r} is {distinct[0]:.12g} in every row"] if len(distinct) == 1 else []
-        return constant + remarks(target, _series(frame, target), _of_numbers(_series(frame, target), format), open, y)
-    labels = {label for label in class_target(frame, target, format=format) if label is not None}
-    if not labels:
+        return remarks(target, _series(frame, target), _of_numbers(_series(frame, target), format), open, y)
+    if pd.isna(class_target(frame, target, format=format)).all():
         raise TableError(f"the target {target!r} is missing in every row; name a column that holds labels")
-    one = f"the target {target!r} holds one class only, {min(labels)!r}: every prediction will be that class"
-    return [one] if len(labels) == 1 else []
+    return []
 
 
 def tidy(frame: pd.DataFrame) -> pd.DataFrame:

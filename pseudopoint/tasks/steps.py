@@ -1,5 +1,6 @@
 """The commands: fit, predict, score, inspect, demo."""
 
+import re
 import time
 from collections.abc import Collection
 from importlib import resources
@@ -86,7 +87,7 @@ def fit_table(
     kind = (Classification if classes else Regression)(model, encoder)
     result: Result = {"target": target, "rows": len(y), "features": len(encoder.feature_names)}
     result |= {"task": kind.task, "task_reason": why} | about(kind, len(y))
-    result |= {"seconds": seconds, "test": None, "notes": [*notes, *model.notes_]}
+    result |= {"seconds": seconds, "test": None, "notes": [*notes, *_by_name(model.notes_, encoder.feature_names)]}
     scored = None
     if held_out is not None and len(held_out):
         scored = kind.score([held_out], LEVEL)
@@ -147,6 +148,12 @@ def demo(out: str | Path, progress: Progress | None = None) -> Result:
             predicted = kind.predictions(kind.encoder.inputs(held_out)[0], LEVEL)
             writer.append(pd.concat([held_out[["y"]].reset_index(drop=True), predicted], axis=1))
     return result | {"predictions": str(folder / "predictions.csv")}
+
+
+def _by_name(notes, names: list[str]) -> list[str]:
+    """What an estimator says of column 3, of the third feature of the table."""
+    name = lambda match: f"column {names[int(match[1])]!r}:"
+    return [re.sub(r"^column (\d+):", name, note) for note in notes]
 
 
 def _check_folders(*paths):
