@@ -20,6 +20,11 @@ gc.set_threshold(100_000, 20, 50)
 # Nothing is read from, or left in, the folder where the command line keeps compiled programs.
 os.environ["JAX_COMPILATION_CACHE_DIR"] = ""
 
+# Processes that tests start import the package beside these tests, whatever else is installed.
+os.environ["PYTHONPATH"] = os.pathsep.join(
+    [str(Path(__file__).parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])]
+)
+
 import jax  # noqa: E402
 import pytest  # noqa: E402
 

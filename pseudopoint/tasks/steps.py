@@ -10,7 +10,7 @@ import pandas as pd
 
 from pseudopoint.estimators import GPClassifier, GPRegressor
 from pseudopoint.estimators.targets import check_target, regression_likelihood
-from pseudopoint.files import make_folder
+from pseudopoint.files import check_place, make_folder
 from pseudopoint.history import Progress
 from pseudopoint.persistence import ModelFileError, describe
 from pseudopoint.report import Report, write_report
@@ -69,7 +69,7 @@ def fit_table(
     """
     if not 0 <= test_fraction < 1:
         raise ValueError(f"the test fraction must be at least 0 and below 1, not {test_fraction}")
-    _check_folders(out, report)
+    _check_places(out, report)
     frame, classes, why = choose_task(table, target, task, likelihood)
     settings |= {"random_state": seed}
     settings |= {"likelihood": likelihood} if likelihood != "auto" else {}
@@ -149,11 +149,15 @@ def demo(out: str | Path, progress: Progress | None = None) -> Result:
     return result | {"predictions": str(folder / "predictions.csv")}
 
 
-def _check_folders(*paths):
+def _check_places(*paths):
     """Found before an hour of fitting, not after."""
     for path in paths:
-        if path is not None and not Path(path).resolve().parent.is_dir():
-            raise TableError(f"the folder of {str(path)!r} does not exist; make it first")
+        if path is None:
+            continue
+        try:
+            check_place(path)
+        except OSError as error:
+            raise TableError(f"{path}: cannot be written ({error.strerror}); check the path and permissions") from None
 
 
 def _rows(frame, target, model, classes, test, test_fraction, seed) -> Rows:
