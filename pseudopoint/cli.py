@@ -9,7 +9,7 @@ import math
 import os
 import signal
 import sys
-import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from enum import StrEnum
@@ -339,9 +339,12 @@ def _unraisable(lost):
     there: Python would print its traceback and go on. Raised again a moment later, outside, it does what was meant."""
     if lost.exc_type is not KeyboardInterrupt:
         return sys.__unraisablehook__(lost)
-    again = threading.Timer(0.01, _thread.interrupt_main)
-    again.daemon = True
-    again.start()
+    _thread.start_new_thread(_again, ())  # returns at once: a `Thread` waits here, and would be interrupted itself
+
+
+def _again():
+    time.sleep(0.01)
+    _thread.interrupt_main()
 
 
 def _interrupted():

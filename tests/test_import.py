@@ -10,6 +10,8 @@ import pytest
 
 import pseudopoint
 
+pytestmark = pytest.mark.edge
+
 PACKAGE = Path(pseudopoint.__file__).parent
 ORDER = """
     programs params linalg data kernels likelihoods gaussians posteriors pathwise statistics bounds laplace history

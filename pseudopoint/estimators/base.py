@@ -23,8 +23,10 @@ from ..likelihoods import AbstractLikelihood
 from ..linalg import factorise
 from ..optimise import OPTIMISERS
 from ..persistence import load as load_tree
+from ..persistence import reading, writing
 from ..persistence import save as save_tree
 from ..recipes import FAMILIES, METHODS, Fitted, Settings, fit_model
+from .saving import rebuilt, tree_of
 
 __all__ = ["AbstractEstimator", "computing", "joint", "refuse_non_finite"]
 
@@ -75,6 +77,17 @@ class AbstractEstimator(BaseEstimator):
     predictor_: Any
     inducing_points_: Any
     n_features_in_: int
+    kernel_: Any
+    method_: Any
+    reason_: Any
+    notes_: Any
+    bound_: Any
+    bound_vfe_: Any
+    upper_bound_: Any
+    history_: Any
+    n_iter_: Any
+    n_undone_: Any
+    converged_: Any
 
     @property
     def _precision(self) -> str:
@@ -146,17 +159,17 @@ class AbstractEstimator(BaseEstimator):
             method=self.method,
             optimiser=self.optimiser,
             posterior=self.posterior,
-            num_mean_inducing=self.num_mean_inducing,
-            num_inducing=self.num_inducing,
+            num_mean_inducing=_whole(self.num_mean_inducing),
+            num_inducing=_whole(self.num_inducing),
             inducing=inducing,
-            learn_inducing=self.learn_inducing,
+            learn_inducing=bool(self.learn_inducing),
             tight=getattr(self, "bound", "tight") == "tight",
             mixed=self.dtype == "auto",
             warm=self.initial == "warm" and isinstance(self.kernel, str),
             lengthscale_prior=float(self.lengthscale_prior),
-            max_iter=self.max_iter,
-            batch_size=self.batch_size,
-            learning_rate=self.learning_rate,
+            max_iter=_whole(self.max_iter),
+            batch_size=int(self.batch_size),
+            learning_rate=None if self.learning_rate is None else float(self.learning_rate),
             seed=int(seed),
         )
 
@@ -221,13 +234,8 @@ class AbstractEstimator(BaseEstimator):
         named in `classes`, here and in `load`. A `random_state` that is a generator is not kept. Raises ModelFileError.
         """
         check_is_fitted(self)
-        parameters = self.get_params()
-        if not isinstance(self.random_state, int | np.integer):
-            parameters["random_state"] = None
-        state = {name: value for name, value in vars(self).items() if name.endswith("_")}
-        for name in TEXT & state.keys():  # an array of objects or of text: a list in the file
-            state[name] = np.asarray(state[name]).tolist()
-        tree = {"parameters": parameters, "state": state, "extra": extra}
+        with writing(path):
+            tree = tree_of(self, extra)
         save_tree(path, tree, kind=type(self).__name__, classes=classes)
 
     @classmethod
@@ -242,14 +250,8 @@ class AbstractEstimator(BaseEstimator):
     def load_with_extra(cls, path, classes: Sequence[type] = ()):
         """The model saved at `path`, and the `extra` that was saved beside it."""
         tree = load_tree(path, kind=cls.__name__, classes=classes)
-        model = cls(**tree["parameters"])
-        for name, value in tree["state"].items():
-            setattr(model, name, TEXT_TYPES.get(name, lambda value: value)(value))
-        return model, tree["extra"]
-
-
-TEXT_TYPES: dict[str, Callable] = {"feature_names_in_": lambda names: np.asarray(names, object), "classes_": np.asarray}
-TEXT = TEXT_TYPES.keys()
+        with reading(path):
+            return rebuilt(cls, tree)
 
 
 @jax.jit
@@ -278,6 +280,11 @@ def _plain(X: Any, columns: int) -> bool:
 
 def _power_of_two(n: int) -> int:
     return 1 << max(0, int(n) - 1).bit_length()
+
+
+def _whole(setting: Any) -> int | None:
+    """A whole number as Python's own: a search over an array gives NumPy's."""
+    return None if setting is None else int(setting)
 
 
 def _given_points(points: Any, scaling: Standardiser, D: int) -> np.ndarray:

@@ -163,7 +163,7 @@ class GPRegressor(RegressorMixin, AbstractEstimator):
         ValueError : the data or a setting is unfit; the message names the column or setting and a remedy.
         """
         self._check_settings()
-        likelihood = regression_likelihood(self.likelihood, self.noise_variance)
+        likelihood = regression_likelihood(self.likelihood, float(self.noise_variance))
         _refuse_bad_target(y)
         X, y, weight = self._check_rows(X, y, sample_weight, y_numeric=True)
         y = np.asarray(y, np.float64)

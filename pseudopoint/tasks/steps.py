@@ -3,7 +3,7 @@
 import time
 from importlib import resources
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
 import numpy as np
 import pandas as pd
@@ -12,7 +12,7 @@ from pseudopoint.estimators import GPClassifier, GPRegressor
 from pseudopoint.estimators.targets import check_target, regression_likelihood
 from pseudopoint.files import check_place, make_folder
 from pseudopoint.history import Progress
-from pseudopoint.persistence import ModelFileError, describe
+from pseudopoint.persistence import ModelFileError, describe, reading
 from pseudopoint.report import Report, write_report
 from pseudopoint.tables import (
     TableEncoder,
@@ -25,6 +25,7 @@ from pseudopoint.tables import (
     write_chunks,
 )
 from pseudopoint.tables import describe as in_words
+from pseudopoint.tables.columns import Kind
 from pseudopoint.tasks.about import about, kernel_variance, lengthscales
 from pseudopoint.tasks.choice import choose_task
 from pseudopoint.tasks.kinds import AbstractKind, Classification, Regression, Result, Scored
@@ -208,7 +209,27 @@ def _load(model_file) -> tuple[AbstractKind, dict[str, Any]]:
             f"The model file {str(model_file)!r} knows no table: it was saved from Python; "
             "load it there, or fit with the command line."
         )
-    return (Classification if classes else Regression)(model, TableEncoder.from_dict(extra["encoder"])), extra
+    with reading(model_file):
+        return (Classification if classes else Regression)(model, _encoder(extra["encoder"])), extra
+
+
+def _encoder(fields: Any) -> TableEncoder:
+    """The encoder of a model file, if this version knows all of it: a field left out would change the inputs."""
+    newer = ModelFileError("describes its table in a way that this pseudopoint does not know; upgrade pseudopoint")
+    try:
+        encoder = TableEncoder.from_dict(fields)
+    except TableError:
+        raise newer from None
+    if _lost(fields, encoder.to_dict()) or any(column.kind not in get_args(Kind) for column in encoder.columns):
+        raise newer
+    return encoder
+
+
+def _lost(stored: Any, kept: Any) -> bool:
+    """Whether `stored` has a key, at any depth, that `kept` has not."""
+    if isinstance(stored, dict):
+        return any(key not in kept or _lost(value, kept[key]) for key, value in stored.items())
+    return isinstance(stored, list | tuple) and any(map(_lost, stored, kept))
 
 
 def _report(kind: AbstractKind, result: Result, scored: Scored | None, name: str) -> Report:
