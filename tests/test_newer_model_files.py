@@ -15,6 +15,7 @@ from sklearn.model_selection import GridSearchCV
 
 from pseudopoint import GPClassifier, GPRegressor, ModelFileError, persistence, tasks
 from pseudopoint.tables import TableEncoder
+from pseudopoint.tasks.steps import _encoder
 
 pytestmark = pytest.mark.edge
 SETTINGS: dict[str, Any] = {"max_iter": 2, "initial": "robust"}
@@ -190,4 +191,4 @@ def test_every_attribute_that_a_fit_sets_is_declared_and_no_other_is_saved(path,
 
 def test_the_encoder_of_today_is_known(folder):
     encoder, _ = TableEncoder.learn(pd.read_csv(folder / "t.csv"), "y")
-    assert tasks.steps._encoder(encoder.to_dict()) == encoder
+    assert _encoder(encoder.to_dict()) == encoder

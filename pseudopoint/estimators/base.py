@@ -13,7 +13,6 @@ import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
-from threadpoolctl import threadpool_limits
 
 from ..data import Standardiser, dataset, merge_duplicates
 from ..history import Progress, Record
@@ -25,6 +24,7 @@ from ..optimise import OPTIMISERS
 from ..persistence import load as load_tree
 from ..persistence import reading, writing
 from ..persistence import save as save_tree
+from ..processes import one_blas_thread, refuse_fork
 from ..recipes import FAMILIES, METHODS, Fitted, Settings, fit_model
 from .saving import rebuilt, tree_of
 
@@ -48,7 +48,8 @@ _ON_DEVICE: WeakKeyDictionary["AbstractEstimator", tuple] = WeakKeyDictionary()
 
 
 def computing(dtype: str) -> AbstractContextManager:
-    """JAX in the given precision, within this scope and thread only."""
+    """JAX in the given precision, within this scope and thread only. Raises ForkError where it would never end."""
+    refuse_fork()
     return jax.enable_x64(dtype == "float64")
 
 
@@ -132,7 +133,7 @@ class AbstractEstimator(BaseEstimator):
         if len(rows[1]) <= MERGED_ROWS:  # beyond, sorting the rows costs more than their repetitions
             rows = merge_duplicates(*rows)
         scaling = Standardiser.learn(*rows[:3], self.scale_inputs, scale_target)
-        with computing(self._precision), threadpool_limits(1, user_api="blas"):
+        with computing(self._precision), one_blas_thread():
             X, y, weight, noise = rows
             X, y, noise = scaling.inputs(X), scaling.target(y), noise / scaling.target_scale**2
             data = dataset(X, y, weight, noise, dtype=self._precision)
