@@ -17,8 +17,8 @@ MAIN = "from pseudopoint.cli import main; main()"
 
 
 def python(code, *arguments, **options):
-    options: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "timeout": 300} | options
-    return subprocess.run([sys.executable, "-c", code, *map(str, arguments)], text=True, **options)
+    settings: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "timeout": 300} | options
+    return subprocess.run([sys.executable, "-c", code, *map(str, arguments)], text=True, **settings)
 
 
 # --- A user without a home ---
@@ -169,6 +169,32 @@ def test_what_the_system_says_is_made_a_sentence(error, sentence, capsys, monkey
     with pytest.raises(SystemExit) as done:
         shell.run(command)
     assert done.value.code == 2 and capsys.readouterr().err.startswith(f"pseudopoint: {sentence}")
+
+
+def test_a_program_that_cannot_be_kept_is_no_matter(tmp_path):
+    """JAX's cache in a place where no file can be written: the command says nothing of it, and does its work."""
+    code = "from pseudopoint.shell import run\nimport jax\nrun(lambda: print(jax.jit(lambda x: x + 1)(1.0)))"
+    (tmp_path / "cache").symlink_to("/proc")
+    cache = {"JAX_COMPILATION_CACHE_DIR": str(tmp_path / "cache"), "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
+    done = python(code, env=os.environ | cache)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "2.0\n", "")
+
+
+def test_ctrl_c_while_the_command_line_is_imported_just_ends_it(tmp_path):
+    code = """
+import os, signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)
+class Import:
+    def find_spec(self, name, *_):
+        if name == "typer":
+            os.kill(os.getpid(), signal.SIGINT)
+sys.meta_path.insert(0, Import())
+sys.argv = ["pseudopoint", "--version"]
+from pseudopoint.__main__ import main
+main()
+"""
+    done = python(code)
+    assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGINT, "", "")
 
 
 # --- Signals ---
