@@ -11,7 +11,8 @@ demo: .venv/.installed
 	$(RUN)/pseudopoint demo --out demo
 
 test: .venv/.installed
-	$(RUN)/python -m pytest
+	$(RUN)/python -m pytest -m "not default_flags"
+	XLA_FLAGS= $(RUN)/python -m pytest -m default_flags
 
 lint: .venv/.installed
 	$(RUN)/ruff check .

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from .kernels import White as White
     from .minimisers import FitError as FitError
     from .persistence import ModelFileError as ModelFileError
+    from .processes import ForkError as ForkError
 
 # Names are imported when they are first used: scikit-learn, pandas and matplotlib take seconds that few uses need all
 # of.
@@ -37,6 +38,7 @@ _HOME = {
     ],
     "minimisers": ["FitError"],
     "persistence": ["ModelFileError"],
+    "processes": ["ForkError"],
 }
 _MODULE = {name: module for module, names in _HOME.items() for name in names}
 __all__ = sorted(_MODULE)

@@ -3,15 +3,9 @@
 Everything heavy is imported inside a command, so that --help answers at once.
 """
 
-import _thread
 import json
 import math
-import os
-import signal
-import sys
-import threading
 from collections.abc import Callable
-from contextlib import suppress
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -22,6 +16,7 @@ from rich.console import Console
 from pseudopoint import __version__
 from pseudopoint.compiled import keep_compiled
 from pseudopoint.history import Record
+from pseudopoint.shell import run, visible
 
 __all__ = ["main"]
 
@@ -296,13 +291,13 @@ def _show(result: dict[str, Any], as_json: bool, in_lines: Callable | None = Non
     console, lines = Console(), in_lines(result)
     if not console.is_terminal:
         for label, text in lines:
-            print(f"{label}: {text}")
+            print(visible(f"{label}: {text}"))
         return
     grid = Grid.grid(padding=(0, 2))
     grid.add_column(style="bold", no_wrap=True)
     grid.add_column()
     for label, text in lines:
-        grid.add_row(label, text.replace("[", "\\["))
+        grid.add_row(visible(label).replace("[", "\\["), visible(text).replace("[", "\\["))
     console.print(grid)
 
 
@@ -317,45 +312,9 @@ def _plain(value):
 
 def main() -> None:
     """Run the command line. Every failure is one sentence on standard error and a non-zero exit status."""
+    run(_start)
+
+
+def _start():
     keep_compiled()
-    sys.unraisablehook = _unraisable
-    try:
-        app()
-    except SystemExit as done:
-        if done.code == 130:  # typer's way to say Ctrl-C
-            _interrupted()
-        raise
-    except KeyboardInterrupt:
-        _interrupted()
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(141)
-    except (ValueError, OSError, MemoryError) as error:
-        _fail(str(error) or type(error).__name__, 2)
-    except Exception as error:
-        if os.environ.get("PSEUDOPOINT_TRACEBACK"):
-            raise
-        _fail(f"a bug in pseudopoint: {type(error).__name__}: {error} (PSEUDOPOINT_TRACEBACK=1 shows where)", 1)
-
-
-def _unraisable(lost):
-    """An interrupt that lands in a finaliser or in a callback of the garbage collector (JAX has one) cannot be raised
-    there: Python would print its traceback and go on. Raised again a moment later, outside, it does what was meant."""
-    if lost.exc_type is not KeyboardInterrupt:
-        return sys.__unraisablehook__(lost)
-    again = threading.Timer(0.01, _thread.interrupt_main)
-    again.daemon = True
-    again.start()
-
-
-def _interrupted():
-    """Leave at once: what was being written is gone already, and XLA, torn down while it computes, crashes."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # pressed again on the way out, it would change nothing but the status
-    with suppress(OSError):
-        sys.stdout.flush()
-    _fail("interrupted; no file was left half written", 130, os._exit)
-
-
-def _fail(sentence: str, status: int, leave: Callable[[int], Any] = sys.exit):
-    print(f"pseudopoint: {sentence}", file=sys.stderr, flush=True)
-    leave(status)
+    app()

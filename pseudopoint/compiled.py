@@ -14,12 +14,15 @@ def keep_compiled(limit: int = 256 * 2**20) -> None:
     `limit` bytes (those unused for longest go).
 
     It sets environment variables that are not set: JAX_COMPILATION_CACHE_DIR= (empty) turns it off, another folder is
-    respected. Where the folder cannot be written nothing is kept. Programs are keyed by their text, the versions and
-    the processor, so that a kept one is the same as a new one.
+    respected. Where there is no such folder, or it cannot be written, nothing is kept. Programs are keyed by their
+    text, the versions and the processor, so that a kept one is the same as a new one.
     """
     if "JAX_COMPILATION_CACHE_DIR" in os.environ:
         return
-    folder = user_cache() / "compiled"
+    cache = user_cache()
+    if cache is None:
+        return
+    folder = cache / "compiled"
     try:
         folder.mkdir(parents=True, exist_ok=True)
         files = sorted(((file.stat(), file) for file in folder.iterdir()), key=lambda at: at[0].st_atime, reverse=True)

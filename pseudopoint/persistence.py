@@ -2,14 +2,15 @@
 
 Any reader of safetensors opens it. Arrays are named by their place in the tree; the header's metadata says how they fit
 together: format ("pseudopoint"), format_version ("1"), kind, library_version, created (UTC), spec, sha256. The spec is
-JSON. None, bool, int, str, finite floats and lists stand for themselves; all else is an object:
+JSON. None, bool, int, str (NumPy's too), finite floats and lists stand for themselves; all else is an object:
 
     {"dict": {key: node}}   {"tuple": [node]}   {"float": "nan" | "inf" | "-inf"}   {"array": name}   {"scalar": name}
     {"class": ".module.Class", "fields": {field: node}}
 
 A class of this package is named relative to it, with a leading dot and without submodules, so that a module may become
-a folder; any other class has its full name. The digest is that of the whole file with zeros for the digest itself: one
-of the contents alone would miss changes in padding, names and shapes.
+a folder; any other class has its full name. A field that the file lacks has the default of today's class, where there
+is one; a field that today's class lacks means that the file is newer. The digest is that of the whole file with zeros
+for the digest itself: one of the contents alone would miss changes in padding, names and shapes.
 
 Rejected: pickle, which runs code from the file. Here a file only names classes, and only those of `MODULES` or those
 that the caller passes are ever built. The digest finds accidents; it is no signature.
@@ -23,7 +24,7 @@ import json
 import math
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from datetime import UTC, datetime
 from typing import Any, BinaryIO
 
@@ -36,7 +37,7 @@ from safetensors import SafetensorError
 from . import __version__
 from .files import whole_file
 
-__all__ = ["FORMAT_VERSION", "ModelFileError", "describe", "load", "save"]
+__all__ = ["FORMAT_VERSION", "ModelFileError", "describe", "load", "reading", "save", "writing"]
 
 FORMAT_VERSION = "1"
 PACKAGE = "pseudopoint"
@@ -68,17 +69,18 @@ def save(path: FilePath, tree: Any, *, kind: str, classes: Sequence[type] = ()) 
     """Write `tree` to one file, atomically: readers see the old file or the new one, never a part.
 
     `tree` nests dict (string keys), list, tuple, None, bool, int, float, str, NumPy arrays and scalars, JAX arrays and
-    equinox modules of this package. Everything is stored exactly, arrays bit for bit in their dtype (little-endian).
+    equinox modules of this package. Everything is stored exactly, arrays bit for bit in their dtype (little-endian);
+    but a NumPy string is stored as the str that it equals.
 
     Args:
-        path: the file; an existing one is replaced and keeps its permissions.
+        path: the file; an existing one is replaced and keeps its permissions, owner and links (`files.whole_file`).
         kind: what the tree is, for example "regressor"; `load` asks for it.
         classes: equinox modules from elsewhere that occur in the tree, for example a kernel of your own.
 
     Raises:
         ModelFileError: something in the tree cannot be stored, or the file cannot be written.
     """
-    with _naming(path, "written", TOO_MUCH):
+    with writing(path):
         tensors: dict[str, np.ndarray] = {}
         spec = json.dumps(_encode(tree, kind, tensors, classes))
         blob = safetensors.numpy.save(tensors, _metadata(kind, spec))
@@ -92,7 +94,8 @@ def load(path: FilePath, *, kind: str, classes: Sequence[type] = ()) -> Any:
     """Read the tree that `save` wrote; nothing in the file is executed.
 
     Arrays come back as NumPy arrays of the stored dtype, JAX arrays too, so that float64 survives whatever JAX's 64-bit
-    setting is. Modules are filled field by field, without their `__init__`, converters or checks.
+    setting is. Modules are filled field by field, without their `__init__`, converters or checks; a field that is not
+    in the file, for it is older, has the default of its class.
 
     Args:
         path: the file.
@@ -103,7 +106,7 @@ def load(path: FilePath, *, kind: str, classes: Sequence[type] = ()) -> Any:
         ModelFileError: the file is missing, damaged, foreign, of another kind, from a newer version, or needs a class
             that is neither of this package nor in `classes`.
     """
-    with _naming(path, "read", DAMAGED), _open(path) as file:
+    with reading(path), _open(path) as file:
         end, metadata = _read_metadata(file)
         file.seek(0)
         data = file.read()
@@ -120,9 +123,20 @@ def describe(path: FilePath) -> dict[str, Any]:
     Raises:
         ModelFileError: as `load`, but only for what the header shows: the checksum is not verified.
     """
-    with _naming(path, "read", DAMAGED), _open(path) as file:
+    with reading(path), _open(path) as file:
         _, metadata = _read_metadata(file)
         return metadata | {"spec": json.loads(metadata["spec"])}
+
+
+def reading(path: FilePath) -> AbstractContextManager[None]:
+    """A scope that builds something from a loaded tree: every error in it becomes a ModelFileError that names the file.
+    A ModelFileError raised inside says what comes after the name, from the verb to the last word."""
+    return _naming(path, "read", DAMAGED)
+
+
+def writing(path: FilePath) -> AbstractContextManager[None]:
+    """As `reading`, around what makes the tree of a file."""
+    return _naming(path, "written", TOO_MUCH)
 
 
 @contextmanager
@@ -151,6 +165,8 @@ def _encode(value: Any, where: str, tensors: dict[str, np.ndarray], classes: Seq
     kind = type(value)
     if value is None or kind in (bool, int, str):
         return value
+    if kind is np.str_:
+        return str(value)
     if kind is float:
         return value if math.isfinite(value) else {"float": repr(value)}
     if kind is list:
@@ -207,17 +223,37 @@ def _decode(node: Any, tensors: dict[str, np.ndarray], classes: Sequence[type]) 
 
 
 def _build(name: str, fields: dict[str, Any], classes: Sequence[type]) -> Any:
-    """An instance with exactly these fields. No `__init__`: a converter could change a dtype."""
+    """An instance with exactly these fields, and defaults for those missing. No `__init__`: a converter could change a
+    dtype."""
     cls = _find(name, classes)
     if cls is None:
-        raise ModelFileError(f"needs {name!r}, no class of this pseudopoint; if you trust it, pass it in `classes`")
-    if differing := {field.name for field in dataclasses.fields(cls)} ^ set(fields):
-        here = f"has another version of {name!r}, which differs in {', '.join(sorted(differing))}"
+        newer = "upgrade pseudopoint or, if it is your own" if name.startswith(".") else "if it is your own"
+        raise ModelFileError(
+            f"needs {name!r}, no class of this pseudopoint; {newer} and you trust it, pass it in `classes`"
+        )
+    known = {field.name: field for field in dataclasses.fields(cls)}
+    if newer := fields.keys() - known.keys():
+        here = f"has another version of {name!r}, with {', '.join(sorted(newer))} that this pseudopoint does not know"
+        raise ModelFileError(
+            f"{here}; upgrade pseudopoint, or load it with the version that saved it (`describe` tells)"
+        )
+    added = {key: _default(field) for key, field in known.items() if key not in fields}
+    if lacking := sorted(key for key, value in added.items() if value is dataclasses.MISSING):
+        here = f"has another version of {name!r}, which differs in {', '.join(lacking)}"
         raise ModelFileError(f"{here}; load it with the library version that saved it (`describe` tells)")
     instance = object.__new__(cls)
-    for key, value in fields.items():
-        object.__setattr__(instance, key, value)
+    for key in known:
+        object.__setattr__(instance, key, fields[key] if key in fields else added[key])
     return instance
+
+
+def _default(field: dataclasses.Field) -> Any:
+    """What the class gives a field that is not given, arrays as NumPy arrays; MISSING if it gives nothing."""
+    value = field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
+    if value is dataclasses.MISSING:
+        return value
+    value = field.metadata.get("converter", lambda value: value)(value)
+    return jax.tree.map(lambda leaf: np.asarray(leaf) if isinstance(leaf, jax.Array) else leaf, value)
 
 
 def _name(cls: type) -> str:

@@ -1,4 +1,7 @@
-"""Core tests run in float64 inside a scope; edge tests (estimators, command line) must get by without it."""
+"""Core tests run in float64 inside a scope; tests marked `edge` (estimators, command line) must get by without it.
+
+Tests marked `default_flags` run with XLA's own flags, as users have them, in a run of their own: `make test` does both.
+"""
 
 import gc
 import os
@@ -8,11 +11,12 @@ from pathlib import Path
 # Most of a test's time is XLA's compilation, and most of that makes code fast which runs once: without it, compilation
 # takes a fifth; in one part less still, for beside another worker there is no core for more. A flag that a later XLA no
 # longer knows would be fatal, hence the version. Read at the first computation, and by the processes that tests start.
-if tuple(int(part) for part in version("jax").split(".")[:2]) <= (0, 10) and "XLA_FLAGS" not in os.environ:
-    os.environ["XLA_FLAGS"] = (
-        "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false "
-        "--xla_cpu_parallel_codegen_split_count=1"
-    )
+# An empty XLA_FLAGS asks for XLA's own.
+HASTE = (
+    "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
+)
+if tuple(int(part) for part in version("jax").split(".")[:2]) <= (0, 10):
+    os.environ.setdefault("XLA_FLAGS", HASTE)
 
 # Tracing makes objects by the hundred thousand, few of them in cycles: to look for these takes a tenth of the time.
 gc.set_threshold(100_000, 20, 50)
@@ -20,25 +24,23 @@ gc.set_threshold(100_000, 20, 50)
 # Nothing is read from, or left in, the folder where the command line keeps compiled programs.
 os.environ["JAX_COMPILATION_CACHE_DIR"] = ""
 
+# Processes that tests start import the package beside these tests, whatever else is installed.
+os.environ["PYTHONPATH"] = os.pathsep.join(
+    [str(Path(__file__).parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])]
+)
+
 import jax  # noqa: E402
 import pytest  # noqa: E402
 
-EDGE = {
-    "test_estimators",
-    "test_estimator_robustness",
-    "test_cli",
-    "test_tasks",
-    "test_tables",
-    "test_report",
-    "test_metrics",
-    "test_persistence",
-    "test_import",
-}
+
+def pytest_runtest_setup(item):
+    if item.get_closest_marker("default_flags") and os.environ.get("XLA_FLAGS"):
+        pytest.skip("needs XLA's own flags: XLA_FLAGS= python -m pytest -m default_flags")
 
 
 @pytest.fixture(autouse=True)
 def float64(request):
-    if request.module.__name__.split(".")[-1] in EDGE:
+    if request.node.get_closest_marker("edge"):
         yield
     else:
         with jax.enable_x64(True):

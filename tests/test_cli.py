@@ -16,6 +16,8 @@ from commands import COMMAND
 from pseudopoint import GPRegressor, cli, metrics, tasks
 from pseudopoint.tables import TableEncoder
 
+pytestmark = pytest.mark.edge
+
 
 def run(folder: Path, *arguments: object) -> subprocess.CompletedProcess:
     return subprocess.run(

@@ -19,6 +19,8 @@ from scipy.stats import binom
 from pseudopoint import GPRegressor
 from pseudopoint.estimators import base, regressor
 
+pytestmark = pytest.mark.edge
+
 
 @pytest.fixture(scope="module")
 def fitted():

@@ -32,6 +32,8 @@ from sklearn.utils.estimator_checks import (
 from pseudopoint import GPRegressor, Matern52
 from pseudopoint.persistence import ModelFileError
 
+pytestmark = pytest.mark.edge
+
 
 @pytest.fixture(scope="module")
 def fitted():

@@ -10,11 +10,13 @@ import pytest
 
 import pseudopoint
 
+pytestmark = pytest.mark.edge
+
 PACKAGE = Path(pseudopoint.__file__).parent
 ORDER = """
     programs params linalg data kernels likelihoods gaussians posteriors pathwise statistics bounds laplace history
-    inducing initial optimisers minimisers training optimise recipes files compiled persistence metrics tables datasets
-    estimators report reproduce tasks cli
+    inducing initial optimisers minimisers training optimise recipes files compiled processes persistence metrics tables
+    datasets estimators report reproduce tasks shell cli
 """.split()
 CORE = ORDER[: ORDER.index("recipes") + 1]
 EDGE_LIBRARIES = {"sklearn", "pandas", "pyarrow", "typer", "rich", "matplotlib"}

@@ -15,6 +15,8 @@ from sklearn.metrics import (
 
 from pseudopoint import metrics
 
+pytestmark = pytest.mark.edge
+
 y = np.array([1.0, 2.0, 4.0])
 mean = np.array([1.0, 3.0, 2.0])
 

@@ -18,6 +18,8 @@ from pseudopoint.metrics import calibration_error
 from pseudopoint.report import MAX_FEATURES, Report, write_report
 from pseudopoint.tables import TableError
 
+pytestmark = pytest.mark.edge
+
 
 def example(rows: int = 300) -> Report:
     rng = np.random.default_rng(0)

@@ -20,6 +20,8 @@ from pseudopoint.posteriors import Model
 from pseudopoint.recipes import Settings, starts
 from pseudopoint.recipes.prior import LengthscalePrior
 
+pytestmark = pytest.mark.edge
+
 FAR = [1e4, -1e9, 9.97e36, 1e160, -1.7e308]
 
 
@@ -37,6 +39,7 @@ FITS = {
     "svgp": lambda X, y: GPRegressor(**METHODS["svgp"]).fit(X, y),
     "single": lambda X, y: GPRegressor(**EXACT, dtype="float32").fit(X, y),
     "kernel": lambda X, y: GPRegressor(RBF(1.0).on(0) + Matern52([2.0, 40.0]), method="exact", max_iter=20).fit(X, y),
+    "orthogonal": lambda X, y: GPRegressor(posterior="orthogonal", num_inducing=6, max_iter=5).fit(X, y),
     "student_t": lambda X, y: GPRegressor(likelihood="student_t", max_iter=5).fit(X, y),
     "poisson": lambda X, y: GPRegressor(likelihood="poisson", max_iter=5).fit(X, counts(X)),
     "logit": lambda X, y: GPClassifier(max_iter=5).fit(X, labels(X)),

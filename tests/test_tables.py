@@ -21,6 +21,8 @@ from pseudopoint.tables import (
     write_chunks,
 )
 
+pytestmark = pytest.mark.edge
+
 # ---- Numbers ---------------------------------------------------------------------------------------------------------
 
 

@@ -14,6 +14,8 @@ from pseudopoint.optimise import OPTIMISERS
 from pseudopoint.recipes import FAMILIES
 from pseudopoint.tasks.steps import split
 
+pytestmark = pytest.mark.edge
+
 QUICK = {"max_iter": 3, "num_inducing": 5, "kernel": "rbf"}
 ROWS = 48
 SIZE = np.sin(7.0 * np.arange(ROWS))  # no pattern, no chance

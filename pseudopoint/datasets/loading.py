@@ -14,7 +14,7 @@ import pandas as pd
 from jaxtyping import Float, Int
 
 from pseudopoint.datasets.catalogue import CATALOGUE, Source
-from pseudopoint.files import user_cache
+from pseudopoint.files import scratch, user_cache
 
 __all__ = ["DataError", "Table", "checked", "contents", "data_folder", "find", "load", "one_line", "source", "split"]
 
@@ -41,12 +41,13 @@ def source(name: str) -> Source:
 
 
 def data_folder(folder: str | os.PathLike[str] | None = None) -> Path:
-    """`folder`, else $PSEUDOPOINT_DATA, else the user's cache folder (~/.cache/pseudopoint, or in $XDG_CACHE_HOME)."""
+    """`folder`, else $PSEUDOPOINT_DATA, else the user's cache folder (~/.cache/pseudopoint, or in $XDG_CACHE_HOME),
+    else, for a user without a home, one among the system's temporary folders."""
     if folder is not None:
         return Path(folder)
     if os.environ.get("PSEUDOPOINT_DATA"):
         return Path(os.environ["PSEUDOPOINT_DATA"])
-    return user_cache()
+    return user_cache() or scratch()
 
 
 def find(name: str, folder: str | os.PathLike[str] | None = None) -> Path:

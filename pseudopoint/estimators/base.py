@@ -13,7 +13,6 @@ import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
-from threadpoolctl import threadpool_limits
 
 from ..data import Standardiser, dataset, merge_duplicates
 from ..history import Progress, Record
@@ -23,9 +22,12 @@ from ..likelihoods import AbstractLikelihood, Offset
 from ..linalg import factorise
 from ..optimise import OPTIMISERS
 from ..persistence import load as load_tree
+from ..persistence import reading, writing
 from ..persistence import save as save_tree
+from ..processes import one_blas_thread, refuse_fork
 from ..recipes import FAMILIES, METHODS, Fitted, Settings, fit_model
 from . import notes
+from .saving import rebuilt, tree_of
 
 __all__ = ["AbstractEstimator", "apply_learned", "computing", "joint", "refuse_non_finite"]
 
@@ -48,7 +50,8 @@ _ON_DEVICE: WeakKeyDictionary["AbstractEstimator", tuple] = WeakKeyDictionary()
 
 
 def computing(dtype: str) -> AbstractContextManager:
-    """JAX in the given precision, within this scope and thread only."""
+    """JAX in the given precision, within this scope and thread only. Raises ForkError where it would never end."""
+    refuse_fork()
     return jax.enable_x64(dtype == "float64")
 
 
@@ -78,6 +81,17 @@ class AbstractEstimator(BaseEstimator):
     predictor_: Any
     inducing_points_: Any
     n_features_in_: int
+    kernel_: Any
+    method_: Any
+    reason_: Any
+    notes_: Any
+    bound_: Any
+    bound_vfe_: Any
+    upper_bound_: Any
+    history_: Any
+    n_iter_: Any
+    n_undone_: Any
+    converged_: Any
     mean_: Any = None  # model files of version 0.1.0 have none
 
     def _whole(self, fit: Callable[[Any], Any]):
@@ -138,14 +152,15 @@ class AbstractEstimator(BaseEstimator):
         if len(rows[1]) <= MERGED_ROWS:  # beyond, sorting the rows costs more than their repetitions
             rows = merge_duplicates(*rows)
             said += notes.merged_rows(int(np.count_nonzero(given[2])), len(rows[1]))
-        own = isinstance(self.kernel, AbstractKernel) and self.scale_inputs is not True  # numbers in the units of X
-        scaling = Standardiser.learn(*rows[:3], own or bool(self.scale_inputs), scale_target, ignore_constant=not own)
+        scaled = bool(self.scale_inputs)  # "auto" is, but for the kernel
+        own = isinstance(self.kernel, AbstractKernel) and (self.scale_inputs == "auto" or not scaled)  # in units of X
+        scaling = Standardiser.learn(*rows[:3], own or scaled, scale_target, ignore_constant=not own)
         said += notes.far_rows(rows[0], scaling, getattr(self, "feature_names_in_", None))
-        with computing(self._precision), threadpool_limits(1, user_api="blas"):
+        with computing(self._precision), one_blas_thread():
             X, y, weight, noise = rows
             X, y = scaling.inputs(X, self._precision), scaling.target(y)
             noise = noise / scaling.target_scale / scaling.target_scale  # whose square may overflow
-            coarse = notes.single_precision(rows[0]) if own or not self.scale_inputs else []
+            coarse = notes.single_precision(rows[0]) if own or not scaled else []
             said += coarse if self.dtype == "float32" else []
             described = likelihood(y, weight)
             if isinstance(self.likelihood, AbstractLikelihood):
@@ -179,16 +194,16 @@ class AbstractEstimator(BaseEstimator):
             method=self.method,
             optimiser=self.optimiser,
             posterior=self.posterior,
-            num_mean_inducing=self.num_mean_inducing,
-            num_inducing=self.num_inducing,
+            num_mean_inducing=_int(self.num_mean_inducing),
+            num_inducing=_int(self.num_inducing),
             inducing=inducing,
-            learn_inducing=self.learn_inducing,
+            learn_inducing=bool(self.learn_inducing),
             tight=getattr(self, "bound", "tight") == "tight",
             warm=self.initial == "warm" and isinstance(self.kernel, str),
             lengthscale_prior=float(self.lengthscale_prior),
-            max_iter=self.max_iter,
-            batch_size=self.batch_size,
-            learning_rate=self.learning_rate,
+            max_iter=_int(self.max_iter),
+            batch_size=int(self.batch_size),
+            learning_rate=None if self.learning_rate is None else float(self.learning_rate),
             seed=int(seed),
         )
 
@@ -276,13 +291,8 @@ class AbstractEstimator(BaseEstimator):
         named in `classes`, here and in `load`. A `random_state` that is a generator is not kept. Raises ModelFileError.
         """
         check_is_fitted(self)
-        parameters = self.get_params()
-        if not isinstance(self.random_state, int | np.integer):
-            parameters["random_state"] = None
-        state = {name: value for name, value in vars(self).items() if name.endswith("_")}
-        for name in TEXT & state.keys():  # an array of objects or of text: a list in the file
-            state[name] = np.asarray(state[name]).tolist()
-        tree = {"parameters": parameters, "state": state, "extra": extra}
+        with writing(path):
+            tree = tree_of(self, extra)
         save_tree(path, tree, kind=type(self).__name__, classes=classes)
 
     @classmethod
@@ -297,14 +307,8 @@ class AbstractEstimator(BaseEstimator):
     def load_with_extra(cls, path, classes: Sequence[type] = ()):
         """The model saved at `path`, and the `extra` that was saved beside it."""
         tree = load_tree(path, kind=cls.__name__, classes=classes)
-        model = cls(**tree["parameters"])
-        for name, value in tree["state"].items():
-            setattr(model, name, TEXT_TYPES.get(name, lambda value: value)(value))
-        return model, tree["extra"]
-
-
-TEXT_TYPES: dict[str, Callable] = {"feature_names_in_": lambda names: np.asarray(names, object), "classes_": np.asarray}
-TEXT = TEXT_TYPES.keys()
+        with reading(path):
+            return rebuilt(cls, tree)
 
 
 @jax.jit
@@ -358,6 +362,11 @@ def _plain(X: Any, columns: int) -> bool:
 
 def _power_of_two(n: int) -> int:
     return 1 << max(0, int(n) - 1).bit_length()
+
+
+def _int(setting: Any) -> int | None:
+    """A whole number as Python's own: a search over an array gives NumPy's."""
+    return None if setting is None else int(setting)
 
 
 def _given_points(points: Any, scaling: Standardiser, D: int) -> np.ndarray:

@@ -57,6 +57,8 @@ class GPClassifier(ClassifierMixin, AbstractEstimator):
     ['up', 'down']
     """
 
+    classes_: Any
+
     def __init__(
         self,
         kernel: Any = "matern52",

@@ -181,7 +181,7 @@ class GPRegressor(RegressorMixin, AbstractEstimator):
 
     def _fit(self, X, y, sample_weight, noise_variance, progress):
         self._check_settings()
-        likelihood = regression_likelihood(self.likelihood, self.noise_variance)
+        likelihood = regression_likelihood(self.likelihood, float(self.noise_variance))
         _refuse_bad_target(y)
         X, y, weight = self._check_rows(X, y, sample_weight, y_numeric=True)
         y = np.asarray(y, np.float64)

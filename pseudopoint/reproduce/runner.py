@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import jax
-from threadpoolctl import threadpool_limits
 
 from pseudopoint.datasets import DataError, data_folder, download, find
 from pseudopoint.files import make_folder
+from pseudopoint.processes import one_blas_thread, refuse_fork
 from pseudopoint.reproduce.experiment import Experiment, ExperimentError, experiment, names
 from pseudopoint.reproduce.page import Outcome, outcome, write_page
 from pseudopoint.reproduce.rows import Rows
@@ -56,8 +56,9 @@ class Job:
 
 @contextmanager
 def computing() -> Iterator[None]:
-    """float64, and LAPACK on one thread: its threads and XLA's take the cores from each other."""
-    with jax.enable_x64(True), threadpool_limits(1, user_api="blas"):
+    """float64, and LAPACK on one thread. Raises ForkError where a computation would never end."""
+    refuse_fork()
+    with jax.enable_x64(True), one_blas_thread():
         yield
 
 

@@ -25,7 +25,8 @@ def whole_file(path: str | PathLike[str]) -> Iterator[BufferedIOBase]:
         try:
             handle = stack.enter_context(files.whole_file(path))
         except OSError as error:
-            raise TableError(f"{path}: cannot be written ({error.strerror}); check the folder") from None
+            why = error.strerror or str(error)
+            raise TableError(f"{path}: cannot be written ({why}); check the path, permissions and space") from None
         yield handle
 
 

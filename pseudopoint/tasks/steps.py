@@ -5,16 +5,16 @@ import time
 from collections.abc import Collection
 from importlib import resources
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
 import numpy as np
 import pandas as pd
 
 from pseudopoint.estimators import GPClassifier, GPRegressor
 from pseudopoint.estimators.targets import check_target, regression_likelihood
-from pseudopoint.files import make_folder
+from pseudopoint.files import check_place, make_folder
 from pseudopoint.history import Progress
-from pseudopoint.persistence import ModelFileError, describe
+from pseudopoint.persistence import ModelFileError, describe, reading
 from pseudopoint.report import Report, write_report
 from pseudopoint.tables import (
     TableEncoder,
@@ -27,6 +27,7 @@ from pseudopoint.tables import (
     write_chunks,
 )
 from pseudopoint.tables import describe as in_words
+from pseudopoint.tables.columns import Kind
 from pseudopoint.tasks.about import about, kernel_variance, lengthscales
 from pseudopoint.tasks.choice import choose_task
 from pseudopoint.tasks.kinds import AbstractKind, Classification, Regression, Result, Scored
@@ -73,7 +74,7 @@ def fit_table(
     """
     if not 0 <= test_fraction < 1:
         raise ValueError(f"the test fraction must be at least 0 and below 1, not {test_fraction}")
-    _check_folders(out, report)
+    _check_places(out, report)
     frame, classes, why = choose_task(table, target, task, likelihood, missing)
     settings |= {"random_state": seed}
     settings |= {"likelihood": likelihood} if likelihood != "auto" else {}
@@ -156,11 +157,15 @@ def _by_name(notes, names: list[str]) -> list[str]:
     return [re.sub(r"^column (\d+):", name, note) for note in notes]
 
 
-def _check_folders(*paths):
+def _check_places(*paths):
     """Found before an hour of fitting, not after."""
     for path in paths:
-        if path is not None and not Path(path).resolve().parent.is_dir():
-            raise TableError(f"the folder of {str(path)!r} does not exist; make it first")
+        if path is None:
+            continue
+        try:
+            check_place(path)
+        except OSError as error:
+            raise TableError(f"{path}: cannot be written ({error.strerror}); check the path and permissions") from None
 
 
 def _rows(frame, target, model, classes, test, test_fraction, seed, missing) -> Rows:
@@ -217,7 +222,27 @@ def _load(model_file) -> tuple[AbstractKind, dict[str, Any]]:
             f"The model file {str(model_file)!r} knows no table: it was saved from Python; "
             "load it there, or fit with the command line."
         )
-    return (Classification if classes else Regression)(model, TableEncoder.from_dict(extra["encoder"])), extra
+    with reading(model_file):
+        return (Classification if classes else Regression)(model, _encoder(extra["encoder"])), extra
+
+
+def _encoder(fields: Any) -> TableEncoder:
+    """The encoder of a model file, if this version knows all of it: a field left out would change the inputs."""
+    newer = ModelFileError("describes its table in a way that this pseudopoint does not know; upgrade pseudopoint")
+    try:
+        encoder = TableEncoder.from_dict(fields)
+    except TableError:
+        raise newer from None
+    if _lost(fields, encoder.to_dict()) or any(column.kind not in get_args(Kind) for column in encoder.columns):
+        raise newer
+    return encoder
+
+
+def _lost(stored: Any, kept: Any) -> bool:
+    """Whether `stored` has a key, at any depth, that `kept` has not."""
+    if isinstance(stored, dict):
+        return any(key not in kept or _lost(value, kept[key]) for key, value in stored.items())
+    return isinstance(stored, list | tuple) and any(map(_lost, stored, kept))
 
 
 def _report(kind: AbstractKind, result: Result, scored: Scored | None, name: str) -> Report:
