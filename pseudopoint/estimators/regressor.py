@@ -204,10 +204,9 @@ class GPRegressor(RegressorMixin, AbstractEstimator):
 
     def _discrete(self, y):
         """What to say where a density of real numbers describes a target of few values."""
-        if self.likelihood_.support != "real" or self.likelihood_.latents > 1:
+        if not isinstance(self.likelihood_, Gaussian):  # whose noise is the only one with light tails
             return []
-        noise = float(np.sqrt(self.likelihood_.moments(np.zeros(1)).variance[0]))
-        return notes.discrete_target(y, noise * self.standardiser_.target_scale)
+        return notes.discrete_target(y, float(np.sqrt(self.likelihood_.variance)) * self.standardiser_.target_scale)
 
     def predict(self, X, return_std=False):
         """Mean of y at the rows of X [N, D], in the units of y; with `return_std` also its standard deviation, noise
