@@ -135,13 +135,16 @@ class Standardiser(eqx.Module):
     def inputs(self, X: np.ndarray, dtype: str = "float64") -> np.ndarray:
         """[N, D] in the data's units → [N, K] standardised, in that precision.
 
-        Beyond `LARGEST` there is no farther: squares of larger numbers overflow.
+        Beyond `LARGEST` there is no farther, as squares of larger numbers overflow; nor, unscaled, beyond a quarter of
+        the largest number that there is.
         """
         with np.errstate(over="ignore", invalid="ignore"):
             scaled = (X[:, self.columns] - self.mean) / self.scale
         if not self.varies.all():
             scaled[:, ~self.varies] = 0.0
-        return np.clip(scaled, -LARGEST[dtype], LARGEST[dtype], out=scaled).astype(dtype, copy=False)
+        as_they_are = not self.mean.any() and np.all(self.scale == 1)
+        largest = float(np.finfo(dtype).max) / 4 if as_they_are else LARGEST[dtype]
+        return np.clip(scaled, -largest, largest, out=scaled).astype(dtype, copy=False)
 
     def of_target(self) -> "Standardiser":
         """The same for the target, and inputs as they are."""

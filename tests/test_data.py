@@ -243,6 +243,13 @@ def test_a_column_of_heavy_tails_or_of_zeros_is_scaled_by_its_standard_deviation
         assert abs(learn(column[:, None], column).inputs(column[:, None]).std() - 1) < 1e-9
 
 
+def test_numbers_that_are_not_scaled_may_be_of_any_size():
+    nanoseconds = 1.7e18 + 1e17 * np.arange(20.0)[:, None]
+    as_they_are = learn(nanoseconds, y, scale_inputs=False)
+    np.testing.assert_array_equal(as_they_are.inputs(nanoseconds, "float32"), nanoseconds.astype(np.float32))
+    assert np.isfinite(as_they_are.inputs(np.array([[1.7e308]]), "float32")).all()
+
+
 def test_no_input_is_beyond_what_can_be_squared():
     scaling = learn(X, y)
     for dtype, largest in (("float64", 1e100), ("float32", 1e15)):

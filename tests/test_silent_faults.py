@@ -72,6 +72,22 @@ def test_what_is_predicted_for_a_row_does_not_depend_on_the_rows_beside_it(name)
             assert (np.abs(together[:7] - alone) <= tolerance * scale).all(), (name, far, beside)
 
 
+def test_rows_of_no_prior_variance_are_drawn():
+    X, y = table()
+    model = GPRegressor(Linear(1.0), max_iter=5, scale_target=False).fit(X, y)
+    draws = model.sample(np.vstack([np.zeros((1, 2)), X[:3]]), 4, 0)
+    assert np.isfinite(draws).all() and np.allclose(draws[:, 0], 0)
+
+
+def test_a_prediction_that_overflows_is_one_sentence():
+    X, y = table()
+    model = GPRegressor(Linear(1.0) + RBF(3.0), max_iter=5).fit(X, y)
+    with pytest.raises(
+        ValueError, match=r"predicted for row 1 is no finite number: its values, such as 1e\+300, are too far"
+    ):
+        model.predict(np.array([[5.0, -100.0], [1e300, 1e300]]), return_std=True)
+
+
 def test_a_row_far_from_all_data_gets_the_prior():
     model = FITS["exact"](*table())
     s = model.standardiser_

@@ -246,7 +246,8 @@ class AbstractEstimator(BaseEstimator):
         return self._each(partial(apply_learned, function, structure, leaves), width, X, *columns)
 
     def _each(self, apply: Callable[..., Any], width: int, X, *columns) -> np.ndarray:
-        """`apply(X, *columns)` in blocks of rows, of which each has so many numbers. ValueError where one is NaN."""
+        """`apply(X, *columns)` in blocks of rows, of which each has so many numbers. ValueError where one is NaN, or
+        too large a number."""
         whole, precision = np.empty(0), self._precision
         with computing(precision):
             size = min(_power_of_two(len(X)), _power_of_two(BLOCK // max(width, NODES)))
@@ -261,11 +262,12 @@ class AbstractEstimator(BaseEstimator):
                 if start == 0:
                     whole = np.empty((*part.shape[:-1], len(X)))
                 whole[..., start : start + count] = part[..., :count]
-        if np.isnan(whole).any():
-            row = int(np.argmax(np.isnan(whole).reshape(-1, len(X)).any(axis=0)))
+        bad = ~(whole < np.inf)  # log densities may be −∞
+        if bad.any():
+            row = int(np.argmax(bad.reshape(-1, len(X)).any(axis=0)))
             raise ValueError(
-                f"what is predicted for row {row} is not a number: its values, such as {np.max(np.abs(X[row])):g}, are "
-                "too far from all training rows for this kernel and likelihood"
+                f"what is predicted for row {row} is no finite number: its values, such as {np.max(np.abs(X[row])):g}, "
+                "are too far from all training rows for this kernel and likelihood"
             )
         return whole
 
@@ -319,7 +321,8 @@ def joint(predictor, X):
     rows after it.
     """
     level = 1e-12 if X.dtype == jnp.float64 else 1e-6
-    scale = jnp.sqrt(predictor.prior(X))
+    # A row of no variance, as `Linear` has at 0, is no reason to divide by it.
+    scale = jnp.sqrt(jnp.maximum(predictor.prior(X), jnp.finfo(X.dtype).tiny))
     eye = level * jnp.eye(len(X), dtype=X.dtype)
     K = predictor.covariance(X) / scale[..., :, None] / scale[..., None, :] + eye
     root = jnp.vectorize(lambda K: factorise(K).L, signature="(n,n)->(n,n)")(K)
