@@ -85,6 +85,8 @@ def merge_duplicates(X: np.ndarray, y: np.ndarray, weight: np.ndarray, noise: np
 
 
 LARGEST = {"float64": 1e100, "float32": 1e15}  # a standardised input: of those, squares can be added and multiplied
+ORDINARY = 1e9  # a standardised input that needs no care in either precision
+HUGE = 1e300  # a scale of inputs from which differences of inputs may overflow
 FAR = 1000.0  # standard deviations, or what they would be without a few rows, from which a value is far from all others
 SPREAD_ROWS = 20_000  # rows that tell how wide the middle half of a column is
 
@@ -140,11 +142,18 @@ class Standardiser(eqx.Module):
         """
         with np.errstate(over="ignore", invalid="ignore"):
             scaled = (X[:, self.columns] - self.mean) / self.scale
-        if not self.varies.all():
-            scaled[:, ~self.varies] = 0.0
+            ordinary = np.max(np.abs(scaled), initial=0.0) < ORDINARY
+        return (scaled if ordinary else self._extreme(X[:, self.columns], dtype)).astype(dtype, copy=False)
+
+    def _extreme(self, X, dtype):
+        """The same for rows of which some are so large that differences may overflow."""
+        half = np.where((self.scale > HUGE) & self.varies, 0.5, 1.0)
+        with np.errstate(over="ignore", invalid="ignore"):
+            scaled = (half * X - half * self.mean) / (half * self.scale)
+        scaled[:, ~self.varies] = 0.0
         as_they_are = not self.mean.any() and np.all(self.scale == 1)
         largest = float(np.finfo(dtype).max) / 4 if as_they_are else LARGEST[dtype]
-        return np.clip(scaled, -largest, largest, out=scaled).astype(dtype, copy=False)
+        return np.clip(scaled, -largest, largest)
 
     def of_target(self) -> "Standardiser":
         """The same for the target, and inputs as they are."""
@@ -152,8 +161,10 @@ class Standardiser(eqx.Module):
         return Standardiser(self.columns, np.zeros(D), np.ones(D), self.target_mean, self.target_scale)
 
     def points(self, Z: np.ndarray) -> np.ndarray:
-        """[M, K] standardised → [M, K] in the data's units."""
-        return np.where(self.varies, Z, 0.0) * np.where(self.varies, self.scale, 1.0) + self.mean
+        """[M, K] standardised → [M, K] in the data's units, no farther than the largest number."""
+        with np.errstate(over="ignore"):
+            points = np.where(self.varies, Z, 0.0) * np.where(self.varies, self.scale, 1.0) + self.mean
+        return np.clip(points, -np.finfo(points.dtype).max, np.finfo(points.dtype).max)
 
     @property
     def varies(self) -> Bool[np.ndarray, " K"]:
@@ -161,8 +172,9 @@ class Standardiser(eqx.Module):
         return np.isfinite(self.scale)
 
     def target(self, y: np.ndarray) -> np.ndarray:
-        """[N] in the data's units → standardised."""
-        return (y - self.target_mean) / self.target_scale
+        """[N] in the data's units → standardised; infinite where that is too large."""
+        with np.errstate(over="ignore"):
+            return (y - self.target_mean) / self.target_scale
 
 
 TINY = float(np.finfo(np.float64).tiny)
@@ -187,7 +199,8 @@ def _without_far_rows(X, mean, scale):
     """Mean and scale of every column; where the middle half says that all but a few rows are `FAR` times as close, its
     centre and its scale in place of theirs."""
     rows = X[np.linspace(0, len(X) - 1, min(len(X), SPREAD_ROWS)).astype(int)]
-    low, middle, high = np.quantile(rows, [0.25, 0.5, 0.75], axis=0)
-    half = high / 1.349 - low / 1.349  # of a normal column: its standard deviation
-    few = (half > 0) & (half * FAR < scale)
+    low, middle, high = 2 * np.quantile(0.5 * rows, [0.25, 0.5, 0.75], axis=0)  # differences of halves do not overflow
+    with np.errstate(over="ignore"):
+        half = high / 1.349 - low / 1.349  # of a normal column: its standard deviation
+        few = (half > 0) & (half * FAR < scale)
     return np.where(few, middle, mean), np.where(few, half, scale)

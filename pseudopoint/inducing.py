@@ -39,8 +39,14 @@ def kmeans(X: Rows, M: int, seed: int, weight: np.ndarray | None = None) -> Poin
 
 
 def _lloyd(X, init, M, steps, seed, weight=None):
-    from sklearn.cluster import KMeans  # here, for its import takes longer than all of ours
+    import warnings
 
+    from sklearn.cluster import KMeans  # here, for its import takes longer than all of ours
+    from sklearn.exceptions import ConvergenceWarning
+
+    if weight is not None:  # rows of nearly no weight tell nothing, and no mean can be made of the smallest numbers
+        told = weight > np.finfo(np.float64).eps * np.max(weight)
+        X, weight = X[told], weight[told] / np.max(weight)
     if len(distinct(X)) <= M:
         return distinct(X)
     # Columns in their own units (under a kernel object): by powers of two, so that standardised ones stay as they are.
@@ -48,7 +54,12 @@ def _lloyd(X, init, M, steps, seed, weight=None):
     unit = 2.0 ** np.round(np.log2(np.where(spread > 0, spread, 1.0)))
     init = init if isinstance(init, str) else init / unit
     clusters = KMeans(M, init=init, n_init=1, max_iter=steps, random_state=seed)  # pyright: ignore[reportArgumentType]
-    return clusters.fit(X / unit, sample_weight=weight).cluster_centers_ * unit
+    with warnings.catch_warnings():
+        # Few steps are meant to stop early; and rows of no weight, or nearly in one place, make fewer clusters than M.
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        centres = clusters.fit(X / unit, sample_weight=weight).cluster_centers_ * unit
+    few = distinct(centres)
+    return few if len(few) < len(centres) else centres
 
 
 def greedy_variance(kernel: AbstractKernel, X: Rows, M: int) -> Points:
@@ -62,13 +73,7 @@ def rpcholesky(kernel: AbstractKernel, X: Rows, M: int, seed: int, lloyd_steps: 
     Z = X[_pivots(kernel, X, M, seed)]
     if lloyd_steps == 0 or len(Z) < M:
         return Z
-    import warnings
-
-    from sklearn.exceptions import ConvergenceWarning
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # a few steps are meant to stop early
-        return _lloyd(X, Z, M, lloyd_steps, seed)
+    return _lloyd(X, Z, M, lloyd_steps, seed)
 
 
 def _pivots(kernel, X, M, seed):

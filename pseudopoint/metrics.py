@@ -11,6 +11,7 @@ than 0.001. The predicted class is that of the largest probability, the first of
 
 from collections.abc import Iterable
 from statistics import NormalDist
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int, Real
@@ -41,7 +42,8 @@ OFF_ONE = 1e-3  # probabilities in float32, or rounded to four digits in a file,
 def rmse(y: Rows, mean: Rows) -> float:
     """Root mean squared error √(1/N Σ (yₙ − μₙ)²), in the units of the target."""
     y, mean = _paired(y, mean)
-    return float(np.sqrt(np.mean((y - mean) ** 2)))
+    errors, exponent = _near_one(y - mean)
+    return float(np.ldexp(np.sqrt(np.mean(errors**2)), exponent))
 
 
 def mae(y: Rows, mean: Rows) -> float:
@@ -56,10 +58,18 @@ def r2(y: Rows, mean: Rows) -> float:
     A constant target makes this 0 / 0; by scikit-learn's convention it is then 1 if the prediction is perfect, else 0.
     """
     y, mean = _paired(y, mean)
+    _, exponent = _near_one(y)  # one unit for both sums
+    y, mean = np.ldexp(y, -exponent), np.ldexp(mean, -exponent)
     unexplained, total = np.sum((y - mean) ** 2), np.sum((y - np.mean(y)) ** 2)
     if total == 0.0:
         return 1.0 if unexplained == 0.0 else 0.0
     return float(1.0 - unexplained / total)
+
+
+def _near_one(values: Rows) -> tuple[Rows, Any]:
+    """Values divided by a power of two, so that the largest is about 1, and its exponent: no square overflows."""
+    _, exponent = np.frexp(np.max(np.abs(values), initial=0.0))
+    return np.ldexp(values, -exponent), exponent
 
 
 def interval(mean: Rows, std: Rows, level: float) -> tuple[np.ndarray, np.ndarray]:
@@ -69,7 +79,7 @@ def interval(mean: Rows, std: Rows, level: float) -> tuple[np.ndarray, np.ndarra
     """
     if not 0 < level < 1:
         raise ValueError(f"the interval's probability must lie between 0 and 1, not {level!r}; 0.9 means 90 %")
-    half = NormalDist().inv_cdf(0.5 + level / 2) * std
+    half = -NormalDist().inv_cdf(0.5 - level / 2) * std  # of the lower end, as 0.5 + level/2 may be 1
     return mean - half, mean + half
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
-from numbers import Integral, Real
+from numbers import Integral
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -11,12 +11,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from sklearn.base import BaseEstimator
-from sklearn.utils import check_random_state
-from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
-from ..data import Standardiser, dataset, merge_duplicates
+from ..data import LARGEST, Standardiser, dataset, merge_duplicates
 from ..history import Progress, Record
-from ..initial import named_kernel, robust, ulapane
+from ..initial import KERNELS, named_kernel, robust, ulapane
 from ..kernels import AbstractKernel, InUnits, check_columns
 from ..likelihoods import AbstractLikelihood, Offset
 from ..linalg import factorise
@@ -27,9 +26,22 @@ from ..persistence import save as save_tree
 from ..processes import one_blas_thread, refuse_fork
 from ..recipes import FAMILIES, METHODS, Fitted, Settings, fit_model
 from . import notes
+from .checks import (
+    choice,
+    numbers,
+    positive,
+    refuse_large,
+    refuse_non_finite,
+    seed_of,
+    shown,
+    truth,
+    validated,
+    weights,
+    whole,
+)
 from .saving import rebuilt, tree_of
 
-__all__ = ["AbstractEstimator", "apply_learned", "computing", "joint", "refuse_non_finite"]
+__all__ = ["AbstractEstimator", "apply_learned", "computing", "joint"]
 
 BLOCK = 2**19  # numbers of a block of rows: its few arrays stay in a processor's cache, and below the 32 MB at which
 # glibc gives memory back to the system after every block, to be cleared again page by page
@@ -114,30 +126,29 @@ class AbstractEstimator(BaseEstimator):
         return "float32" if self.dtype == "float32" else "float64"
 
     def _check_settings(self):
+        if not isinstance(self.kernel, str | AbstractKernel):
+            raise ValueError(f"kernel={shown(self.kernel)} is unknown: use one of {', '.join(KERNELS)}, or an object")
         for name, allowed in _CHOICES.items():
-            if hasattr(self, name) and getattr(self, name) not in allowed:
-                raise ValueError(f"{name}={getattr(self, name)!r} is unknown: use one of {', '.join(allowed)}")
-        for name in ("num_inducing", "num_mean_inducing", "max_iter", "batch_size"):
-            value = getattr(self, name)
-            if not (value is None and name != "batch_size" or isinstance(value, Integral) and int(value) > 0):
-                raise ValueError(f"{name}={value!r} must be a positive whole number")
+            if hasattr(self, name):
+                choice(name, getattr(self, name), allowed)
+        for name in ("num_inducing", "num_mean_inducing", "max_iter"):
+            if getattr(self, name) is not None:
+                whole(name, getattr(self, name))
+        whole("batch_size", self.batch_size)
         for name in ("learning_rate", "noise_variance"):
-            value = getattr(self, name, 1.0)
-            if not (isinstance(value, Real) and 0 < float(value) < np.inf or value is None and name == "learning_rate"):
-                raise ValueError(f"{name}={value!r} must be a positive number")
-
-        spread = self.lengthscale_prior
-        if not (isinstance(spread, Real) and float(spread) > 0):
-            raise ValueError(f"lengthscale_prior={spread!r} must be a positive number; infinity (inf) is no prior")
+            if name != "learning_rate" or self.learning_rate is not None:
+                positive(name, getattr(self, name, 1.0))
+        for name in ("learn_inducing", "scale_target"):
+            truth(name, getattr(self, name, True))
+        positive("lengthscale_prior", self.lengthscale_prior, infinite=True)
+        seed_of(self.random_state if isinstance(self.random_state, Integral) else 0)
 
     def _check_rows(self, X, y, sample_weight, **checks):
         """X as float64 and y as it is, finite, and weights."""
         checks = {"dtype": np.float64, "ensure_all_finite": False, "ensure_min_samples": 2} | checks
-        X, y = validate_data(self, X, y, **checks)
+        X, y = validated(self, X, y, **checks)
         refuse_non_finite(X, getattr(self, "feature_names_in_", None))
-        weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
-        if not weight.sum() > 0:
-            raise ValueError("sample_weight is zero for every row: give at least one row a positive weight")
+        weight = weights(sample_weight, X, self._precision)
         return np.asarray(X, np.float64), np.asarray(y), weight
 
     def _learn(
@@ -159,7 +170,10 @@ class AbstractEstimator(BaseEstimator):
         with computing(self._precision), one_blas_thread():
             X, y, weight, noise = rows
             X, y = scaling.inputs(X, self._precision), scaling.target(y)
-            noise = noise / scaling.target_scale / scaling.target_scale  # whose square may overflow
+            refuse_large(y, self._precision)
+            with np.errstate(over="ignore"):  # noise beyond which a row tells nothing more
+                noise = noise / scaling.target_scale / scaling.target_scale  # whose square may overflow
+                noise = np.minimum(noise, LARGEST[self._precision])
             coarse = notes.single_precision(rows[0]) if own or not scaled else []
             said += coarse if self.dtype == "float32" else []
             described = likelihood(y, weight)
@@ -184,9 +198,6 @@ class AbstractEstimator(BaseEstimator):
         return named_kernel(self.kernel, lengthscale, variance if scaled else 1.0, X.shape[1]), []
 
     def _settings(self, scaling, D) -> Settings:
-        seed = self.random_state
-        if not isinstance(seed, int | np.integer):
-            seed = check_random_state(seed).randint(2**31 - 1)
         inducing: Any = self.inducing
         if not isinstance(inducing, str):
             inducing = _given_points(inducing, scaling, D)
@@ -200,11 +211,11 @@ class AbstractEstimator(BaseEstimator):
             learn_inducing=bool(self.learn_inducing),
             tight=getattr(self, "bound", "tight") == "tight",
             warm=self.initial == "warm" and isinstance(self.kernel, str),
-            lengthscale_prior=float(self.lengthscale_prior),
+            lengthscale_prior=positive("lengthscale_prior", self.lengthscale_prior, infinite=True),
             max_iter=_int(self.max_iter),
             batch_size=int(self.batch_size),
             learning_rate=None if self.learning_rate is None else float(self.learning_rate),
-            seed=int(seed),
+            seed=seed_of(self.random_state),
         )
 
     def _keep(self, scaling, fitted: Fitted, said: list[str]):
@@ -234,7 +245,7 @@ class AbstractEstimator(BaseEstimator):
             check_is_fitted(self)
         names = getattr(self, "feature_names_in_", None)
         if names is not None or not _plain(X, self.n_features_in_):
-            X = np.asarray(validate_data(self, X, reset=False, dtype=np.float64, ensure_all_finite=False))
+            X = np.asarray(validated(self, X, reset=False, dtype=np.float64, ensure_all_finite=False))
         refuse_non_finite(X, names)
         return X
 
@@ -352,12 +363,6 @@ def _refuse_unfit(likelihood, scaled, y, weight):
         )
 
 
-def _finite(X: np.ndarray) -> bool:
-    """Whether all numbers are; of a sum that is, all are, which spares an answer for each."""
-    with np.errstate(over="ignore", invalid="ignore"):
-        return bool(np.isfinite(X.sum()) or np.isfinite(X).all())
-
-
 def _plain(X: Any, columns: int) -> bool:
     """Whether it is an array as predictions need it: scikit-learn's checks take as long as one row's prediction."""
     return type(X) is np.ndarray and X.dtype == np.float64 and X.ndim == 2 and X.shape[1] == columns and len(X) > 0
@@ -374,7 +379,7 @@ def _int(setting: Any) -> int | None:
 
 def _given_points(points: Any, scaling: Standardiser, D: int) -> np.ndarray:
     """Inducing points given as an array, scaled."""
-    points = np.asarray(points, np.float64)
+    points = numbers("inducing", points)
     if points.ndim != 2 or len(points) == 0:
         raise ValueError(f"inducing has shape {points.shape}: give an array [M, {D}] of at least one point")
     if points.shape[1] != D:
@@ -382,18 +387,3 @@ def _given_points(points: Any, scaling: Standardiser, D: int) -> np.ndarray:
     if not np.isfinite(points).all():
         raise ValueError("inducing contains NaN or infinity: give finite points")
     return scaling.inputs(points)
-
-
-def refuse_non_finite(X, names, target=None):
-    """NaN and infinity, by the name of the column."""
-    columns = [("target", target)] if target is not None else []
-    if not _finite(X):
-        columns += [(f"column {names[j] if names is not None else j!r}", X[:, j]) for j in range(X.shape[1])]
-    for name, values in columns:
-        bad = ~np.isfinite(values)
-        if bad.any():
-            what = "NaN" if np.isnan(values).any() else "infinity (inf)"
-            raise ValueError(
-                f"{name} contains {what} in {bad.sum()} of {len(values)} rows, first in row {int(np.argmax(bad))}: "
-                "drop those rows or impute the values"
-            )

@@ -110,7 +110,8 @@ class GPClassifier(ClassifierMixin, AbstractEstimator):
     def _fit(self, X, y, sample_weight, progress):
         self._check_settings()
         X, y, weight = self._check_rows(X, y, sample_weight)
-        check_classification_targets(y)
+        with np.errstate(invalid="ignore", over="ignore"):  # of labels that are large numbers
+            check_classification_targets(y)
         seen = weight > 0
         self.classes_ = np.unique(y[seen])
         rows = X[seen], np.searchsorted(self.classes_, y[seen]).astype(np.float64), weight[seen], np.zeros(seen.sum())
@@ -155,8 +156,9 @@ class GPClassifier(ClassifierMixin, AbstractEstimator):
         y = np.asarray(y)
         if y.shape != (len(log_p),):
             raise ValueError(f"y has shape {y.shape}, but X has {len(log_p)} rows")
-        codes = np.searchsorted(self.classes_, y).clip(0, len(self.classes_) - 1)
-        return np.where(self.classes_[codes] == y, log_p[np.arange(len(y)), codes], -np.inf)
+        places = {label: place for place, label in enumerate(self.classes_.tolist())}  # of labels of any type
+        codes = np.array([places.get(label, -1) for label in y.tolist()])
+        return np.where(codes >= 0, log_p[np.arange(len(y)), codes], -np.inf)
 
 
 def _log_probabilities(predictor, likelihood, X):

@@ -49,7 +49,8 @@ def far_rows(X: np.ndarray, scaling: Standardiser, names: Any) -> list[str]:
     """Columns that were scaled by their middle half, because few rows are far from all others; `names` may be None."""
     notes = []
     for j in np.flatnonzero(scaling.varies & (scaling.scale != 1)):
-        far = np.abs(X[:, j] - scaling.mean[j]) > max(FAR, len(X) ** 0.5) * scaling.scale[j]
+        with np.errstate(over="ignore"):
+            far = np.abs(X[:, j] - scaling.mean[j]) > max(FAR, len(X) ** 0.5) * scaling.scale[j]
         if far.any():
             name = repr(str(names[j])) if names is not None else j
             notes.append(
@@ -71,8 +72,9 @@ def start_of_kernel(kernel: AbstractKernel, scaled: AbstractKernel, X: np.ndarra
         notes.append(f"the kernel {name} has one lengthscale for all {D} columns; {name}(…).ard({D}) has one for each")
     rows = X[np.linspace(0, len(X) - 1, min(len(X), TRIED_ROWS)).astype(int)]
     K = np.asarray(_covariance(scaled, rows))
-    with np.errstate(invalid="ignore", divide="ignore"):
-        correlation = K / np.sqrt(np.outer(np.diagonal(K), np.diagonal(K)))
+    std = np.sqrt(np.diagonal(K))
+    with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
+        correlation = K / std[:, None] / std
     others = np.abs(correlation[~np.eye(len(rows), dtype=bool)])
     if len(others) and np.nanmax(others) < UNRELATED:
         what = "no two rows are related: its lengthscales are far below the distances between rows"
@@ -89,7 +91,8 @@ def start_of_kernel(kernel: AbstractKernel, scaled: AbstractKernel, X: np.ndarra
 
 def single_precision(X: np.ndarray) -> list[str]:
     """Columns, as the model sees them, whose spread float32 does not resolve."""
-    spread, size = np.ptp(X, axis=0), np.max(np.abs(X), axis=0)
+    with np.errstate(over="ignore"):
+        spread, size = np.ptp(X, axis=0), np.max(np.abs(X), axis=0)
     lost = np.flatnonzero((spread > 0) & (size * np.finfo(np.float32).eps > FEW_DIGITS * spread))
     return [
         f"column {j}: float32 does not tell its values apart, which are about {size[j]:.4g} and differ by at most "

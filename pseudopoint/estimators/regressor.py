@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from functools import partial
+from numbers import Real
 from typing import Any
 
 import jax
@@ -15,12 +16,15 @@ from ..history import Progress
 from ..likelihoods import Gaussian, quantile
 from ..metrics import interval
 from . import notes
-from .base import AbstractEstimator, apply_learned, computing, joint, refuse_non_finite
+from .base import AbstractEstimator, apply_learned, computing, joint
+from .checks import numbers, refuse_non_finite, shown, whole
 from .targets import check_target, regression_likelihood
 
 __all__ = ["GPRegressor"]
 
 MAX_JOINT_ROWS = 5000
+BELOW_ONE = float(np.nextafter(1, 0))  # the largest probability whose quantile is finite
+LARGEST_TARGET = 1e305  # so that sums of a few predictions do not overflow
 
 
 class GPRegressor(RegressorMixin, AbstractEstimator):
@@ -184,7 +188,7 @@ class GPRegressor(RegressorMixin, AbstractEstimator):
         likelihood = regression_likelihood(self.likelihood, float(self.noise_variance))
         _refuse_bad_target(y)
         X, y, weight = self._check_rows(X, y, sample_weight, y_numeric=True)
-        y = np.asarray(y, np.float64)
+        y = numbers("the target", y)
         known = np.zeros(len(y)) if noise_variance is None else _check_noise(noise_variance, X)
         if noise_variance is not None and not likelihood.known_noise:
             raise ValueError(f"noise_variance has no meaning for the likelihood {likelihood.name}: leave it out")
@@ -197,7 +201,7 @@ class GPRegressor(RegressorMixin, AbstractEstimator):
         target = y
         if self.levels_ is not None:
             target = np.searchsorted(self.levels_, y).clip(0, len(self.levels_) - 1).astype(np.float64)
-        scale_target = self.scale_target and likelihood.support == "real"
+        scale_target = bool(self.scale_target) and likelihood.support == "real"
         self._learn((X, target, weight, known), scale_target, likelihood.make, progress)
         self.notes_ += tuple(notes.constant_target(seen[0]) if constant else self._discrete(seen))
         return self
@@ -223,8 +227,10 @@ class GPRegressor(RegressorMixin, AbstractEstimator):
         The ends are the quantiles (1 ∓ coverage)/2 of y, f integrated out; for counts and levels they are values of y,
         which hold at least that probability.
         """
-        if not 0 < coverage < 1:
-            raise ValueError(f"the interval's probability must lie between 0 and 1, not {coverage!r}; 0.9 means 90 %")
+        if not (isinstance(coverage, Real) and 0 < coverage < 1):
+            raise ValueError(
+                f"the interval's probability must lie between 0 and 1, not {shown(coverage)}; 0.9 means 90 %"
+            )
         rows = self._inputs(X)
         if isinstance(self.likelihood_, Gaussian):
             return np.column_stack(interval(*self._moments(rows), coverage))
@@ -232,16 +238,18 @@ class GPRegressor(RegressorMixin, AbstractEstimator):
         with computing(self._precision):
             ends = [
                 np.concatenate([quantile(self._observed(), m, v, p) for m, v in _cut(mean, variance)])
-                for p in (0.5 - 0.5 * coverage, 0.5 + 0.5 * coverage)
+                for p in (0.5 - 0.5 * coverage, min(0.5 + 0.5 * coverage, BELOW_ONE))
             ]
-        return np.column_stack([self._in_units(end) for end in ends])
+        # Sorted, as the quantiles of nearly one probability are equal up to rounding.
+        return np.sort(np.column_stack([self._in_units(end) for end in ends]), axis=1)
 
     def log_density(self, X, y):
         """log p(yᵢ | xᵢ) for every row, [N], per unit of y; a log probability for counts and levels."""
         rows = self._inputs(X)
-        y = np.asarray(y, np.float64)
+        y = numbers("y", y)
         if y.shape != (len(rows),):
             raise ValueError(f"y has shape {y.shape}, but X has {len(rows)} rows")
+        refuse_non_finite(np.empty((0, 0)), None, y)
         s, codes = self.standardiser_, y
         if self.levels_ is not None:
             codes = np.searchsorted(self.levels_, y).clip(0, len(self.levels_) - 1)
@@ -255,7 +263,7 @@ class GPRegressor(RegressorMixin, AbstractEstimator):
 
         Rows are drawn jointly; raises ValueError beyond 5,000 of them, where the joint covariance is too large.
         """
-        X = self._inputs(X)
+        X, n = self._inputs(X), whole("n", n)
         if len(X) > MAX_JOINT_ROWS:
             raise ValueError(f"a joint sample at {len(X)} rows needs a {len(X)}² matrix: pass at most {MAX_JOINT_ROWS}")
         lead = () if self.likelihood_.latents == 1 else (self.likelihood_.latents,)
@@ -274,6 +282,7 @@ class GPRegressor(RegressorMixin, AbstractEstimator):
         O(N(M + features)) for each function. Raises TypeError for a kernel of unknown spectrum, and for White.
         """
         check_is_fitted(self)
+        n, features = whole("n", n), whole("features", features)
         fitted = self._copy()  # a later fit of this estimator does not change what was drawn
         seed = int(check_random_state(random_state).randint(2**31 - 1))
         with computing(self._precision):
@@ -291,9 +300,11 @@ class GPRegressor(RegressorMixin, AbstractEstimator):
     def _moments(self, rows):
         """Mean and standard deviation of y in its own units, at rows that were checked."""
         if self.levels_ is not None:
-            p = np.exp(self._blocks(_log_probabilities, rows))
-            mean = self.levels_ @ p
-            return mean, np.sqrt(np.sum((self.levels_[:, None] - mean) ** 2 * p, axis=0))
+            p, exponent = np.exp(self._blocks(_log_probabilities, rows)), np.frexp(np.max(np.abs(self.levels_)))[1]
+            levels = np.ldexp(self.levels_, -exponent)  # at most 1: squares of levels may overflow
+            mean = levels @ p
+            std = np.sqrt(np.sum((levels[:, None] - mean) ** 2 * p, axis=0))
+            return np.ldexp(mean, exponent), np.ldexp(std, exponent)
         mean, variance = self._blocks(_predict, rows)
         mean *= self.standardiser_.target_scale  # in place, as a million rows are 8 MB a copy
         mean += self.standardiser_.target_mean
@@ -338,7 +349,7 @@ def _draw(predictor, X, noise):
 
 
 def _check_noise(noise_variance, X):
-    noise = np.asarray(noise_variance, np.float64)
+    noise = numbers("noise_variance", noise_variance)
     if noise.shape != (len(X),):
         raise ValueError(f"noise_variance has shape {noise.shape}, but X has {len(X)} rows: give one number a row")
     if not ((noise >= 0) & (noise < np.inf)).all():
@@ -347,11 +358,18 @@ def _check_noise(noise_variance, X):
 
 
 def _refuse_bad_target(y):
-    """NaN and infinity in a numeric target, by row; all else is left to scikit-learn's checks."""
+    """NaN, infinity and numbers too large for predictions in a target, by row; all else is left to scikit-learn's
+    checks."""
     try:
-        values = np.asarray(y)
-        values = values if np.iscomplexobj(values) else values.astype(np.float64)
-    except (TypeError, ValueError):
+        values = numbers("the target", y)
+    except ValueError:
         return
-    if values.ndim == 1 and not np.iscomplexobj(values):
+    if values.ndim == 1:
         refuse_non_finite(np.empty((0, 0)), None, values)
+        large = np.abs(values) > LARGEST_TARGET
+        if large.any():
+            row = int(np.argmax(large))
+            raise ValueError(
+                f"the target holds {values[row]:g} in row {row} ({large.sum()} such rows), but at most "
+                f"{LARGEST_TARGET:g} is computed with: give it in a larger unit, or drop those rows"
+            )

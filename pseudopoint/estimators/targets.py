@@ -23,6 +23,7 @@ from ..likelihoods import (
     Softmax,
     StudentT,
 )
+from .checks import shown
 
 __all__ = ["CLASSIFICATION", "REGRESSION", "Target", "check_target", "class_likelihood", "regression_likelihood"]
 
@@ -92,7 +93,7 @@ def regression_likelihood(likelihood: Any, noise: float) -> Target:
         levels = (lambda y: np.arange(float(classes))) if classes else (lambda y: None)
         return Target(name, lambda y, w: likelihood, support, isinstance(likelihood, Gaussian), levels)
     if not isinstance(likelihood, str) or likelihood not in REGRESSION:
-        raise ValueError(f"likelihood={likelihood!r} is unknown: use one of {', '.join(REGRESSION)}, or an object")
+        raise ValueError(f"likelihood={shown(likelihood)} is unknown: use one of {', '.join(REGRESSION)}, or an object")
     return _named(noise)[likelihood]
 
 
@@ -105,7 +106,9 @@ def class_likelihood(likelihood: Any, classes: int) -> AbstractLikelihood:
             raise ValueError(f"the likelihood is for {likelihood.classes} classes, but the target has {classes}")
         return likelihood
     if not isinstance(likelihood, str) or likelihood not in CLASSIFICATION:
-        raise ValueError(f"likelihood={likelihood!r} is unknown: use one of {', '.join(CLASSIFICATION)}, or an object")
+        raise ValueError(
+            f"likelihood={shown(likelihood)} is unknown: use one of {', '.join(CLASSIFICATION)}, or an object"
+        )
     if likelihood in ("logit", "probit"):
         if classes > 2:
             raise ValueError(f"likelihood={likelihood!r} is for two classes, but the target has {classes}: use 'auto'")

@@ -9,6 +9,7 @@ from jaxtyping import Array, Float
 __all__ = ["middle", "squared_distance"]
 
 DIRECT = 3  # columns up to which differences cost no more than a product
+VAGUE = 1e-3  # an error of a squared distance that matters
 WITNESSES = 9  # rows that tell where the middle is
 
 
@@ -19,7 +20,8 @@ def squared_distance(X: Float[Array, "N D"], Z: Float[Array, "M D"]) -> Float[Ar
     product, (xᵢ, ‖xᵢ‖², 1) · (−2zⱼ, 1, ‖zⱼ‖²), about a centre of X: so X is what stays, pseudo-points or the rows of
     training, and Z what comes and goes. Its error is a few ε(‖xᵢ‖² + ‖zⱼ‖²) about that centre, below which a distance
     is zero: a row's distance to itself is exactly 0. The derivative is that of the product in either case, two
-    products and no other pass over N × M numbers. A difference is cut where the sum of its squares would overflow.
+    products and no other pass over N × M numbers; it is 0 between two rows in nearly one place that is so far away
+    that nothing but rounding would be left of it. A difference is cut where the sum of its squares would overflow.
     """
     D, info = X.shape[1], jnp.finfo(X.dtype)
     largest = float(info.max)
@@ -30,12 +32,13 @@ def squared_distance(X: Float[Array, "N D"], Z: Float[Array, "M D"]) -> Float[Ar
     xx, zz = jnp.sum(x**2, axis=1), jnp.sum(z**2, axis=1)
     left = jnp.column_stack([x, xx, jnp.ones_like(xx)])
     right = jnp.column_stack([-2 * z, jnp.ones_like(zz), zz])
-    product = left @ right.T
+    product, rounding = left @ right.T, (8 + D**0.5) * float(info.eps) * (xx[:, None] + zz)
     if D <= DIRECT:
         value = sum((cut(X[:, d, None] - Z[:, d]) ** 2 for d in range(D)), jnp.zeros_like(product))
     else:
-        value = jnp.where(product < (8 + D**0.5) * float(info.eps) * (xx[:, None] + zz), 0.0, product)
-    return _valued(product, lax.stop_gradient(value))
+        value = jnp.where(product < rounding, 0.0, product)
+    near = (value <= rounding) & (rounding > VAGUE)
+    return _valued(jnp.where(near, 0.0, product), lax.stop_gradient(value))
 
 
 def middle(X: Float[Array, "N D"]) -> Float[Array, " D"]:

@@ -141,7 +141,9 @@ class Predictors(AbstractSeveral):
 
     def moved(self, kernel: AbstractKernel, to: Callable[[Any], Any]) -> "Predictors":
         """As `Predictor.moved`, where all of them have one kernel."""
-        return eqx.tree_at(lambda p: p.share, self, self.share.moved(kernel, to))
+        nowhere = jax.tree.map(lambda _: None, kernel)  # what is shared nobody owns: the same form, without numbers
+        own = eqx.tree_at(lambda p: p.kernel, self.own, nowhere, is_leaf=lambda x: x is None)
+        return eqx.tree_at(lambda p: (p.share, p.own), self, (self.share.moved(kernel, to), own))
 
     def prior(self, X: Float[Array, "N D"]) -> Float[Array, "C N"]:
         """Variances before any data, as `Predictor.prior`."""

@@ -1,0 +1,156 @@
+"""Checks of settings, questions and arrays: what comes back can be computed with, or one sentence says what to pass."""
+
+import reprlib
+from collections.abc import Collection
+from numbers import Integral, Real
+from typing import Any
+
+import numpy as np
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import _check_sample_weight, validate_data
+
+from ..data import LARGEST
+
+__all__ = [
+    "choice",
+    "numbers",
+    "positive",
+    "refuse_large",
+    "refuse_non_finite",
+    "seed_of",
+    "shown",
+    "truth",
+    "validated",
+    "weights",
+    "whole",
+]
+
+_SHORT = reprlib.Repr()
+_SHORT.maxother = _SHORT.maxstring = 60
+
+
+def shown(value: Any) -> str:
+    """A value of any type and size as a sentence can hold it: an array takes lines, 10⁴⁰⁰ many digits."""
+    return " ".join(_SHORT.repr(value).split())
+
+
+def choice(name: str, value: Any, allowed: Collection) -> None:
+    """Raises ValueError unless a setting is one of these words or truth values. 1 is not True, but another setting."""
+    if not (isinstance(value, str | bool | np.bool_) and value in allowed):
+        raise ValueError(f"{name}={shown(value)} is unknown: use one of {', '.join(map(str, allowed))}")
+
+
+def truth(name: str, value: Any) -> bool:
+    """True or False. Raises ValueError on any other value, for a word such as "no" would count as true."""
+    if not isinstance(value, bool | np.bool_):
+        raise ValueError(f"{name}={shown(value)} must be True or False")
+    return bool(value)
+
+
+def whole(name: str, value: Any) -> int:
+    """A positive whole number as Python's own. Raises ValueError on any other value."""
+    if not (isinstance(value, Integral) and int(value) > 0):
+        raise ValueError(f"{name}={shown(value)} must be a positive whole number")
+    return int(value)
+
+
+def positive(name: str, value: Any, infinite: bool = False) -> float:
+    """A positive number as Python's own; infinity only where that means something. Raises ValueError on any other
+    value."""
+    try:
+        number = float(value) if isinstance(value, Real) else np.nan
+    except OverflowError:
+        number = np.inf
+    if not (0 < number < np.inf or infinite and number == np.inf):
+        raise ValueError(
+            f"{name}={shown(value)} must be a positive number{'; infinity (inf) is no prior' if infinite else ''}"
+        )
+    return number
+
+
+def seed_of(random_state: Any) -> int:
+    """A seed from what scikit-learn takes as one. Raises ValueError on any other value."""
+    if not isinstance(random_state, Integral):
+        return int(check_random_state(random_state).randint(2**31 - 1))
+    if not 0 <= int(random_state) < 2**32:
+        raise ValueError(f"random_state={shown(random_state)} must be a whole number from 0 to 2³² − 1, or None")
+    return int(random_state)
+
+
+def numbers(name: str, values: Any) -> np.ndarray:
+    """Real numbers as float64, masked ones as NaN. Raises ValueError where some are none, or too large."""
+    try:
+        array = np.asarray(_unmasked(values))
+        if array.dtype.kind == "c":
+            raise TypeError("complex numbers are none")
+        with np.errstate(over="ignore", invalid="ignore"):
+            return array.astype(np.float64)
+    except (TypeError, ValueError, OverflowError) as error:
+        reason = str(error).partition("\n")[0]
+        raise ValueError(f"{name} must hold real numbers only: {reason}") from error
+
+
+def validated(model: Any, *arrays: Any, **checks: Any) -> Any:
+    """`validate_data` of scikit-learn. What it warns of, numbers too large for float64, our checks refuse by row; so
+    are masked numbers, which it would take for numbers. Raises ValueError for a whole number beyond float64."""
+    try:
+        with np.errstate(over="ignore", invalid="ignore"):
+            return validate_data(model, *map(_unmasked, arrays), **checks)
+    except OverflowError as error:
+        raise ValueError(
+            "X or y holds a whole number beyond 1.8e308, the largest that can be computed with: drop or rescale it"
+        ) from error
+
+
+def weights(sample_weight: Any, X: np.ndarray, precision: str) -> np.ndarray:
+    """Weights of the rows [N]. Raises ValueError where they are no weights, or their sum is too large or small."""
+    given = None if sample_weight is None else numbers("sample_weight", sample_weight)
+    with np.errstate(over="ignore"):
+        weight = _check_sample_weight(given, X, dtype=np.float64, ensure_non_negative=True)
+        total = weight.sum()
+    if not total > 0:
+        raise ValueError("sample_weight is zero for every row: give at least one row a positive weight")
+    if not 1 / LARGEST[precision] <= total <= LARGEST[precision]:
+        raise ValueError(
+            f"sample_weight sums to {total:.4g}, which is too {'large' if total > 1 else 'small'} to compute with in "
+            f"{precision}: a weight says how often its row was seen; divide the weights by their mean"
+        )
+    return weight
+
+
+def refuse_non_finite(X: np.ndarray, names: Any, target: np.ndarray | None = None) -> None:
+    """Raises ValueError for NaN and infinity, by the name of the column."""
+    columns = [("target", target)] if target is not None else []
+    if not _finite(X):
+        columns += [(f"column {names[j] if names is not None else j!r}", X[:, j]) for j in range(X.shape[1])]
+    for name, values in columns:
+        bad = ~np.isfinite(values)
+        if bad.any():
+            what = "NaN" if np.isnan(values).any() else "infinity (inf)"
+            raise ValueError(
+                f"{name} contains {what} in {bad.sum()} of {len(values)} rows, first in row {int(np.argmax(bad))}: "
+                "drop those rows or impute the values"
+            )
+
+
+def refuse_large(y: np.ndarray, precision: str) -> None:
+    """Raises ValueError for a target, as it is fitted, whose squares overflow: one that is not standardised."""
+    largest = float(np.max(np.abs(y)))
+    if largest > LARGEST[precision]:
+        raise ValueError(
+            f"the target holds {largest:.4g}, but at most {LARGEST[precision]:g} can be computed with in {precision} "
+            "where it is not standardised: give it in a larger unit"
+        )
+
+
+def _finite(X: np.ndarray) -> bool:
+    """Whether all numbers are; of a sum that is, all are, which spares an answer for each."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        return bool(np.isfinite(X.sum()) or np.isfinite(X).all())
+
+
+def _unmasked(values: Any) -> Any:
+    """A masked array without its mask, what it hides as NaN."""
+    if not isinstance(values, np.ma.MaskedArray) or not np.ma.is_masked(values):
+        return values
+    return np.ma.filled(values.astype(np.float64 if values.dtype.kind in "biuf" else object), np.nan)
