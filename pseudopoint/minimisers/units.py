@@ -27,6 +27,8 @@ def units(climb: Climb, data: Any) -> Float[np.ndarray, " P"]:
     curvature, start = np.full(len(x), np.nan), 0
     for shape in (np.shape(leaves[i]) for i in climb.free.where):
         part = slice(start, start := start + int(np.prod(shape)))
+        if part.start == part.stop:  # such as the gaps between the edges of an ordinal target of two levels
+            continue
         v = np.zeros_like(x)
         v[part] = rng.choice([-1.0, 1.0], part.stop - part.start)
         vHv = (v * (climb.slope(x + h * v, data) - here) / h)[part].reshape(shape)
