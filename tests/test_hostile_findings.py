@@ -252,6 +252,13 @@ def test_a_kernel_object_with_three_classes_could_be_fitted_but_not_predict(meth
     np.testing.assert_allclose(other.predict_proba(scaled), p, rtol=1e-6)
 
 
+def test_an_ordinal_target_of_two_levels_warned_of_an_empty_mean():
+    X, y = rows()
+    model = GPRegressor(likelihood="ordinal", **BRIEF).fit(X, y > 0)
+    mean, std = model.predict(X, return_std=True)
+    assert (0 <= mean).all() and (mean <= 1).all() and np.isfinite(std).all()
+
+
 def test_a_kernel_of_huge_variance_warns_of_nothing():
     X, y = rows()
     try:
