@@ -182,7 +182,7 @@ def interrupted(model, X, y, monkeypatch, at, error):
         return counting
 
     with monkeypatch.context() as patch:
-        for owner, name in ((base, "validate_data"), (base, "merge_duplicates"), (base, "fit_model")):
+        for owner, name in ((base, "validated"), (base, "merge_duplicates"), (base, "fit_model")):
             patch.setattr(owner, name, step(getattr(owner, name)))
         patch.setattr(Standardiser, "learn", staticmethod(step(Standardiser.learn)))
         patch.setattr(type(model), "_keep", step(type(model)._keep))
