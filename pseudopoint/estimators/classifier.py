@@ -1,5 +1,6 @@
 """Classification: two classes or more."""
 
+import warnings
 from typing import Any
 
 import numpy as np
@@ -8,6 +9,7 @@ from sklearn.utils.multiclass import check_classification_targets
 
 from ..history import Progress
 from ..likelihoods import Bernoulli
+from . import notes
 from .base import AbstractEstimator
 from .targets import class_likelihood
 
@@ -110,7 +112,11 @@ class GPClassifier(ClassifierMixin, AbstractEstimator):
     def _fit(self, X, y, sample_weight, progress):
         self._check_settings()
         X, y, weight = self._check_rows(X, y, sample_weight)
-        with np.errstate(invalid="ignore", over="ignore"):  # of labels that are large numbers
+        with (
+            np.errstate(invalid="ignore", over="ignore"),
+            warnings.catch_warnings(),
+        ):  # of labels that are large numbers
+            warnings.filterwarnings("ignore", "The number of unique classes")  # a note says so
             check_classification_targets(y)
         seen = weight > 0
         self.classes_ = np.unique(y[seen])
@@ -118,7 +124,9 @@ class GPClassifier(ClassifierMixin, AbstractEstimator):
         if len(self.classes_) == 1:
             return self._learn_one_class(rows, progress)
         likelihood = class_likelihood(self.likelihood, len(self.classes_))
-        return self._learn(rows, False, lambda y, weight: likelihood, progress)
+        self._learn(rows, False, lambda y, weight: likelihood, progress)
+        self.notes_ += tuple(notes.many_classes(len(self.classes_), len(rows[1])))
+        return self
 
     def _learn_one_class(self, rows, progress):
         """What is predicted needs no model; a few rows make one, so that there is all that other fits have."""

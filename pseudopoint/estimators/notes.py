@@ -13,6 +13,7 @@ __all__ = [
     "discrete_target",
     "far_rows",
     "iteration_limit",
+    "many_classes",
     "merged_rows",
     "single_precision",
     "start_of_kernel",
@@ -113,6 +114,16 @@ def iteration_limit(converged: bool, iterations: int, limit: int) -> list[str]:
 def constant_target(y: float) -> list[str]:
     """A target of one value."""
     return [f"the target is {y:g} in every row: that is what is predicted, and nothing is learned of the inputs"]
+
+
+def many_classes(classes: int, rows: int) -> list[str]:
+    """Hardly more rows than classes, of which each has then nearly none to learn from."""
+    if 2 * classes <= rows or classes < 3:
+        return []
+    return [
+        f"the target has {classes:,} classes in {rows:,} rows: if it is a number, regression may fit better; if it "
+        "names the rows, it cannot be predicted"
+    ]
 
 
 def discrete_target(y: np.ndarray, noise: float) -> list[str]:
