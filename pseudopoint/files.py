@@ -64,6 +64,8 @@ def make_folder(path: str | os.PathLike[str]) -> Path:
 
 def check_place(path: str | os.PathLike[str]) -> None:
     """Raises OSError, with the reason, if `whole_file` could not write to `path`: before long work, not after it."""
+    if not os.path.basename(os.fspath(path)):
+        raise OSError(errno.EINVAL, "it is no name of a file", os.fspath(path))
     there = _status(path)
     if there is None or stat.S_ISREG(there.st_mode):
         if there is None or _renamed(path, there):

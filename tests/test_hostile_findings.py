@@ -297,8 +297,7 @@ def test_fewer_clusters_than_points_warn_of_nothing():
 # --- Tables: open ---
 
 
-@pytest.mark.xfail(strict=True, reason="open: tables/reading.py passes on the line break of pyarrow's OSError")
-def test_a_parquet_file_with_a_byte_too_many_is_refused_in_two_lines(tmp_path):
+def test_a_parquet_file_with_a_byte_too_many_was_refused_in_two_lines(tmp_path):
     columns = [ARROW[name](np.random.default_rng(0), 24) for name in ("classes", "double")]
     whole = parquet_bytes(columns, ["x", "y"])
     (tmp_path / "t.parquet").write_bytes(whole[: len(whole) // 2] + b"\0" + whole[len(whole) // 2 :])
@@ -307,7 +306,6 @@ def test_a_parquet_file_with_a_byte_too_many_is_refused_in_two_lines(tmp_path):
     assert sentence(error)
 
 
-@pytest.mark.xfail(strict=True, reason="open: tables/reading.py lets Python's ValueError through")
-def test_a_null_byte_in_the_name_of_a_table_is_no_sentence_of_ours():
+def test_a_null_byte_in_the_name_of_a_table_was_an_error_of_python():
     with pytest.raises(TableError):
         read_table("a\0b.csv")

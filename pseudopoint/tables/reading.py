@@ -78,6 +78,8 @@ def read_chunks(
 
 def table_suffix(path: Path) -> str:
     """`.csv`, `.csv.gz` or `.parquet`; any other name is a `TableError`."""
+    if "\0" in str(path):
+        raise TableError(f"{str(path)!r}: a null byte is in the name; check the name")
     for suffix in SUFFIXES:
         if path.name.lower().endswith(suffix):
             return suffix
@@ -187,7 +189,8 @@ def _named_errors(path: Path) -> Iterator[None]:
     except (pd.errors.ParserError, csv.Error) as error:
         raise TableError(f"{path}: {_csv_fault(str(error))}; put cells that hold the separator in quotes") from None
     except OSError as error:
-        raise TableError(f"{path}: cannot be read ({error.strerror or error}); check the file") from None
+        reason = str(error.strerror or error).partition("\n")[0]  # pyarrow's have several lines
+        raise TableError(f"{path}: cannot be read ({reason}); check the file") from None
 
 
 def _csv_fault(message: str) -> str:
