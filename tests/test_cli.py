@@ -237,7 +237,7 @@ def test_interrupting_a_fit_leaves_nothing_behind(folder, tmp_path):
     assert list((tmp_path / "demo").iterdir()) == []
 
 
-def test_an_interrupt_lost_in_a_finaliser_comes_again(monkeypatch, capsys):
+def test_an_interrupt_lost_in_a_finaliser_comes_again(monkeypatch, capsys, request):
     class Interrupted:
         def __del__(self):
             raise KeyboardInterrupt
@@ -250,6 +250,8 @@ def test_an_interrupt_lost_in_a_finaliser_comes_again(monkeypatch, capsys):
 
     monkeypatch.setattr(sys, "unraisablehook", sys.unraisablehook)  # main's own goes with the test
     monkeypatch.setattr(os, "_exit", sys.exit)
+    heeded = signal.signal(signal.SIGINT, signal.default_int_handler)  # which a shell in the background ignores
+    request.addfinalizer(lambda restore=signal.signal: restore(signal.SIGINT, heeded))
     monkeypatch.setattr(signal, "signal", lambda *_: None)
     monkeypatch.setattr(cli, "app", app)
     with pytest.raises(SystemExit) as done:

@@ -205,6 +205,8 @@ from pseudopoint.files import whole_file
 from pseudopoint.shell import run
 if sys.argv[1] == "heed":
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    for name in ("SIGHUP", "SIGTERM"):  # which a shell in the background may ignore
+        signal.signal(getattr(signal, name), signal.SIG_DFL)
 else:
     for name in ("SIGINT", "SIGHUP", "SIGTERM"):
         signal.signal(getattr(signal, name), signal.SIG_IGN)

@@ -233,7 +233,11 @@ class AbstractEstimator(BaseEstimator):
         self.inducing_points_ = None if points is None else scaling.points(points)
         self.method_, self.reason_ = fitted.method, fitted.reason
         iterations = fitted.history[-1].step if fitted.history else 0
-        self.notes_ = (*said, *fitted.notes, *notes.iteration_limit(fitted.converged, iterations, self.max_iter or 200))
+        self.notes_ = (
+            *said,
+            *fitted.notes,
+            *notes.iteration_limit(fitted.converged, iterations, int(self.max_iter or 200)),
+        )
         self.bound_, self.bound_vfe_, self.upper_bound_ = fitted.bound, fitted.vfe, fitted.upper
         columns = zip(*fitted.history, strict=True) if fitted.history else [()] * len(Record._fields)
         self.history_ = {name: np.asarray(column, float) for name, column in zip(Record._fields, columns, strict=True)}
