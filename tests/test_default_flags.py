@@ -1,6 +1,6 @@
 """Some of the suite again, compiled as users' programs are: kernels, bounds and a mode, against their oracles.
 
-The other tests run programs that were compiled in haste (`conftest.py`), which no user does.
+The other tests run programs that were compiled without optimisation (`conftest.py`), as no user's are.
 """
 
 import pytest

@@ -1,7 +1,5 @@
 """GPRegressor: the scikit-learn contract, the posterior it predicts, samples, scaling undone, files, seeds, weights.
-
-Most tests share one shape of data, for each new one costs three compilations.
-"""
+Most tests share one shape of data, for each new one costs three compilations."""
 
 # Settings are unpacked from dictionaries, and learned state has no declaration: a type checker can follow neither.
 # pyright: reportArgumentType=false, reportAttributeAccessIssue=false, reportCallIssue=false, reportOptionalMemberAccess=false
