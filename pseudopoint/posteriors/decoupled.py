@@ -35,7 +35,7 @@ __all__ = [
     "DecoupledProjection",
     "Hybrid",
     "InverseHybrid",
-    "MeanPoints",
+    "CollapsedDecoupled",
     "Orthogonal",
     "OrthogonalBasis",
 ]
@@ -84,7 +84,7 @@ class DecoupledProjection(AbstractProjection):
         return Predictor(self.kernel, points, alpha, self.Z, *along, self.Kuu.jitter)
 
 
-class MeanPoints(eqx.Module):
+class CollapsedDecoupled(eqx.Module):
     """Points of the covariance and of the mean whose q is the best one, integrated out: the posterior of
     `bounds.collapsed_orthogonal` and `bounds.collapsed_decoupled`."""
 
