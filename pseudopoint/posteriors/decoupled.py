@@ -156,7 +156,7 @@ class Decoupled(AbstractPosterior):
     columns: Columns = None
     jitter: float | None = eqx.field(static=True, default=None)
 
-    # Any: `free` walks models of numbers that stand for places.
+    # Any: `trainable` walks models of numbers that stand for places.
     @property
     def q(self) -> Any:  # pyright: ignore[reportIncompatibleVariableOverride]
         """(a, R): all that is variational."""

@@ -27,7 +27,22 @@ class IndependentLatents(AbstractPosterior):
     base: AbstractPosterior
     separate: bool = eqx.field(static=True, default=False)
 
-    # Any: `free` walks models of numbers that stand for places.
+    @property
+    def one(self) -> Any:
+        """The family of each function, its own fields with a leading axis C."""
+        return self.base
+
+    @property
+    def num_latents(self) -> int:
+        """C."""
+        return len(jax.tree.leaves(self.base.q)[0])
+
+    @property
+    def points(self) -> tuple:
+        """Those of all functions."""
+        return self.base.points
+
+    # Any: `trainable` walks models of numbers that stand for places.
     @property
     def Z(self) -> Any:
         """The pseudo-points of all."""

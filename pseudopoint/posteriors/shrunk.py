@@ -63,7 +63,7 @@ class ShrunkResidual(AbstractPosterior):
     num_data: int = eqx.field(static=True)
     v: Float[Number, ""] = positive(default=1.0)
 
-    # Any: `free` walks models of numbers that stand for places.
+    # Any: `trainable` walks models of numbers that stand for places.
     @property
     def Z(self) -> Any:
         """The pseudo-points of `base`."""
