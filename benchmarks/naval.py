@@ -46,7 +46,7 @@ def main() -> None:
         model = cast(Model(Matern52(4.0, 2.0), Gaussian(0.1), points), "float64")
         result = lbfgsb(vfe, trainable(model), data, max_iter=arguments.iterations, scale=float(len(y)))
         seconds = time.perf_counter() - start
-        mean, variance = collapsed(result.model, data).predictor(jnp.asarray(units.inputs(X_test)))
+        mean, variance = collapsed(result.model, data).predictor()(jnp.asarray(units.inputs(X_test)))
     error = units.target(y_test) - np.asarray(mean)
     variance = np.asarray(variance) + float(result.model.likelihood.variance)
     row = {

@@ -229,8 +229,8 @@ class AbstractEstimator(BaseEstimator):
             self.kernel_ = self.kernel_.kernel
             self.standardiser_ = scaling.of_target()
             self.predictor_ = self.predictor_.moved(self.kernel_, scaling.points)
-        points = None if fitted.model.posterior is None else np.asarray(fitted.model.posterior.Z, np.float64)
-        self.inducing_points_ = None if points is None else scaling.points(points)
+        points = fitted.model.posterior.points
+        self.inducing_points_ = scaling.points(np.asarray(points[0], np.float64)) if points else None
         self.method_, self.reason_ = fitted.method, fitted.reason
         iterations = fitted.history[-1].step if fitted.history else 0
         self.notes_ = (

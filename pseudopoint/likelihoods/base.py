@@ -63,6 +63,12 @@ class AbstractLikelihood(eqx.Module):
         """The number of latent functions."""
         return 1
 
+    @property
+    def gaussian_noise(self) -> Rows | None:
+        """The noise variance σ² where y = f + N(0, σ²), one number or after `at` one a row: then the posterior is known
+        in closed form. None for all other likelihoods."""
+        return None
+
     def at(self, noise: Rows) -> "AbstractLikelihood":
         """The likelihood of rows that carry known noise variance of their own; most have no place for it."""
         return self

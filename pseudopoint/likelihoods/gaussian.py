@@ -25,8 +25,12 @@ class Gaussian(AbstractLikelihood):
 
     concave: ClassVar[bool] = True
     shrinks: ClassVar[bool] = True
-    has_constant: ClassVar[bool] = True  # its target is centred: a constant in f would leave no closed form
     variance: Float[Number, ""] | Float[Number, " N"] = positive(NOISE_FLOOR, default=0.1)
+
+    @property
+    def gaussian_noise(self) -> Rows:
+        """σ²."""
+        return self.variance
 
     def at(self, noise: Rows) -> "Gaussian":
         """σ² + noiseᵢ."""

@@ -24,8 +24,11 @@ class Offset(AbstractLikelihood):
 
     @classmethod
     def around(cls, likelihood: AbstractLikelihood, y: np.ndarray, weight: np.ndarray) -> AbstractLikelihood:
-        """The likelihood with the constant that the target y [N] suggests; itself where it has its own."""
-        return likelihood if likelihood.has_constant else cls(likelihood, likelihood.base_level(y, weight))
+        """The likelihood with the constant that the target y [N] suggests; itself where it has its own, or Gaussian
+        noise: for that the target is centred, and an `Offset` has no closed form."""
+        if likelihood.has_constant or likelihood.gaussian_noise is not None:
+            return likelihood
+        return cls(likelihood, likelihood.base_level(y, weight))
 
     # What a class says of itself: that of the likelihood inside.
     concave = property(lambda self: self.likelihood.concave)  # pyright: ignore[reportAssignmentType]

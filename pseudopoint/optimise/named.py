@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from functools import lru_cache, partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
@@ -12,9 +12,8 @@ import optax
 from ..bounds import collapsed, elbo
 from ..data import Dataset
 from ..gaussians import AbstractGaussian, MeanChol, MeanPrecision
-from ..likelihoods import Gaussian
 from ..params import trainable
-from ..posteriors import Collapsed, IndependentLatents, Model, Whitened
+from ..posteriors import Collapsed, Model, Whitened
 from .fullbatch import FitError, OptimiseResult, converge, lbfgsb, projected_newton
 from .minibatch import SAG, AbstractStepper, NaturalGradient, Optax, Sites, averaging, constant
 from .minibatch.loop import fit, start
@@ -69,7 +68,7 @@ def in_coordinates(model: Model, coordinates: type[AbstractGaussian]) -> Model:
     """The same model, its Gaussians in other coordinates. Ordinary gradients (`MeanChol`) take what is none as it is;
     else FitError."""
     convert = lambda q: coordinates.from_natural(q.to_natural())
-    each = model.posterior.base if isinstance(model.posterior, IndependentLatents) else model.posterior
+    each = model.posterior.one
     names = [name for name in each.own if isinstance(getattr(each, name), AbstractGaussian)]
     if not names and coordinates is not MeanChol:
         raise FitError(f"{type(each).__name__} has no Gaussian q in coordinates: use 'Adam', 'GD' or 'L-BFGS'")
@@ -78,34 +77,31 @@ def in_coordinates(model: Model, coordinates: type[AbstractGaussian]) -> Model:
         if not isinstance(q, coordinates):
             q = jax.jit(convert if q.mean.ndim == 1 else jax.vmap(convert))(q)
             each = eqx.tree_at(lambda p, name=name: getattr(p, name), each, q)
-    several = isinstance(model.posterior, IndependentLatents)
-    posterior = eqx.tree_at(lambda p: p.base, model.posterior, each) if several else each
-    return Model(model.kernel, model.likelihood, posterior)
+    return eqx.tree_at(lambda m: m.posterior.one, model, each)
 
 
 def tight(model: Model, data: Dataset):
     """The tight collapsed bound."""
-    return collapsed(model, data).tight
+    return collapsed(model, data).value
 
 
 def vfe(model: Model, data: Dataset):
     """Titsias' collapsed bound."""
-    return collapsed(model, data).vfe
+    return collapsed(model, data).standard
 
 
 def tight_elbo(model: Model, data: Dataset):
     """The tight bound of all rows at the model's own q."""
-    return elbo(model, data, len(data))[0]
+    return elbo(model, data, len(data)).value
 
 
 def standard_elbo(model: Model, data: Dataset):
     """The standard bound of all rows at the model's own q."""
-    return elbo(model, data, len(data), tight=False)[0]
+    return elbo(model, data, len(data)).standard
 
 
 def _points(model):
-    base: Any = model.posterior.base if isinstance(model.posterior, IndependentLatents) else model.posterior
-    return [base.Z, base.O] if hasattr(base, "O") else base.Z
+    return model.posterior.points
 
 
 def _stepping(coordinates, make, whole=False):
@@ -144,7 +140,7 @@ def _means(minimiser):
     """All rows, q integrated out."""
 
     def run(model, data, options, progress):
-        if not isinstance(model.likelihood, Gaussian):
+        if model.likelihood.gaussian_noise is None:
             name = model.likelihood.name
             raise FitError(f"q can be integrated out for a Gaussian likelihood, not for {name}: use 'NGD+Adam'")
         points = Model(model.kernel, model.likelihood, Collapsed(model.posterior.Z, model.posterior.jitter))

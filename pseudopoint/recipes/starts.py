@@ -9,7 +9,6 @@ import numpy as np
 
 from ..data import Dataset
 from ..kernels import AbstractStationary, Periodic
-from ..likelihoods import Gaussian
 from ..optimise.fullbatch import OptimiseResult
 from ..params import cast, trainable
 from ..posteriors import Collapsed, Model, Whitened
@@ -140,7 +139,7 @@ def _warm(model, data, settings, prior, dtype) -> Model:
     """
     start, few = _on_few_rows(model, data, settings)
     start, few, prior = cast((start, few, prior), dtype)
-    objective = evidence if start.posterior is None else collapsed_objective(settings)
+    objective = evidence if not start.posterior.points else collapsed_objective(settings)
     held = held_points(settings)
     numbers = trainable(start, *held)
     # Logarithms of the kernel may go so far, that of the noise anywhere, and points nowhere.
@@ -152,13 +151,13 @@ def _warm(model, data, settings, prior, dtype) -> Model:
     at = np.concatenate([np.ravel(part) for part in numbers.parts])
     box = at - reach, at + reach
     learned = maximise(objective, prior, start, few, WARM_ITERATIONS, None, *held, box=box).model
-    noise = Gaussian(np.maximum(learned.likelihood.variance, model.likelihood.variance))
+    noisier = max(learned.likelihood, model.likelihood, key=lambda likelihood: float(likelihood.gaussian_noise))
     kernel = learned.kernel
     if isinstance(kernel, AbstractStationary | Periodic):
         longest = 2 * np.asarray(model.kernel.lengthscale)  # in the units of X, whatever they are
         bounded = np.minimum(kernel.lengthscale, longest), np.minimum(kernel.variance, model.kernel.variance)
         kernel = eqx.tree_at(lambda k: (k.lengthscale, k.variance), kernel, bounded)
-    return cast(Model(kernel, noise), data.X.dtype)
+    return cast(Model(kernel, noisier), data.X.dtype)
 
 
 def _on_few_rows(model, data, settings) -> tuple[Model, Dataset]:
