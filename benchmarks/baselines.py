@@ -69,7 +69,7 @@ def main():
             "test_rmse": metrics.rmse(y_test, mean),
             "gpflow_test_rmse": error,
             "noise_variance": float(model.likelihood_.variance),
-            "undone": model.n_undone_,
+            "rejected": model.n_rejected_,
             "converged": model.converged_,
             "notes": model.notes_,
         }

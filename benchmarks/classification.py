@@ -106,7 +106,7 @@ def ours(path: Path, seed: int, arguments: argparse.Namespace) -> dict:
             row["error"] = "predictions are not finite"
         row |= scores(probabilities, model.classes_, y[test])
         row |= {"method": model.method_, "iterations": model.n_iter_, "bound_per_row": float(model.bound_) / len(train)}
-        row |= {"undone": getattr(model, "n_undone_", None), "converged": getattr(model, "converged_", None)}
+        row |= {"rejected": getattr(model, "n_rejected_", None), "converged": getattr(model, "converged_", None)}
         row["notes"] = getattr(model, "notes_", None)
         accuracy, density = GPFLOW.get(name, (np.nan, np.nan))
         row |= {"gpflow_accuracy": accuracy, "gpflow_test_log_density": density}

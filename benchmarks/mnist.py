@@ -24,13 +24,13 @@ from threadpoolctl import threadpool_limits
 
 from pseudopoint.data import dataset
 from pseudopoint.gaussians import MeanPrecision
-from pseudopoint.inducing import kmeans
 from pseudopoint.kernels import Matern52
 from pseudopoint.likelihoods import RobustMax, Softmax
-from pseudopoint.optimisers import NaturalGradient
+from pseudopoint.optimise.minibatch import NaturalGradient
+from pseudopoint.optimise.minibatch.loop import fit, start
 from pseudopoint.params import cast
-from pseudopoint.posteriors import Latents, Model, Whitened
-from pseudopoint.training import fit, start
+from pseudopoint.posteriors import IndependentLatents, Model, Whitened
+from pseudopoint.starts.inducing import kmeans
 
 LIKELIHOODS = {"softmax": lambda: Softmax(10), "robustmax": lambda: RobustMax(10)}
 
@@ -80,7 +80,7 @@ def main():
         Z = kmeans(X[rows], arguments.inducing, 0)
         M = len(Z)
         q = MeanPrecision(np.zeros((10, M)), np.broadcast_to(np.eye(M), (10, M, M)))
-        posterior = Latents(each=Whitened(Z, q))  # pyright: ignore[reportCallIssue]
+        posterior = IndependentLatents(base=Whitened(Z, q))  # pyright: ignore[reportCallIssue]
         model = cast(Model(Matern52(10.0, 10.0), LIKELIHOODS[arguments.likelihood](), posterior), arguments.dtype)
         data = jax.tree.map(np.asarray, dataset(X, y, dtype=arguments.dtype))
         steps = arguments.steps

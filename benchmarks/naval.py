@@ -22,13 +22,13 @@ from threadpoolctl import threadpool_limits
 
 from pseudopoint.bounds import collapsed
 from pseudopoint.data import Standardiser, dataset
-from pseudopoint.inducing import kmeans
 from pseudopoint.kernels import Matern52
 from pseudopoint.likelihoods import Gaussian
-from pseudopoint.minimisers import lbfgsb
-from pseudopoint.optimise import vfe
-from pseudopoint.params import cast, free
-from pseudopoint.posteriors import InducingPoints, Model
+from pseudopoint.optimise.fullbatch import lbfgsb
+from pseudopoint.optimise.named import vfe
+from pseudopoint.params import cast, trainable
+from pseudopoint.posteriors import Collapsed, Model
+from pseudopoint.starts.inducing import kmeans
 
 
 def main() -> None:
@@ -42,9 +42,9 @@ def main() -> None:
         start = time.perf_counter()
         units = Standardiser.learn(X, y, np.ones(len(y)), True, True)
         data = dataset(units.inputs(X), units.target(y))
-        points = InducingPoints(kmeans(data.X, arguments.inducing, 0))
+        points = Collapsed(kmeans(data.X, arguments.inducing, 0))
         model = cast(Model(Matern52(4.0, 2.0), Gaussian(0.1), points), "float64")
-        result = lbfgsb(vfe, free(model), data, max_iter=arguments.iterations, scale=float(len(y)))
+        result = lbfgsb(vfe, trainable(model), data, max_iter=arguments.iterations, scale=float(len(y)))
         seconds = time.perf_counter() - start
         mean, variance = collapsed(result.model, data).predictor(jnp.asarray(units.inputs(X_test)))
     error = units.target(y_test) - np.asarray(mean)

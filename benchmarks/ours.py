@@ -34,9 +34,9 @@ def cases() -> dict[str, Any]:
     from pseudopoint.gaussians import MeanChol, MeanPrecision
     from pseudopoint.kernels import RBF
     from pseudopoint.likelihoods import Bernoulli, Gaussian, RobustMax, Softmax, StudentT
-    from pseudopoint.optimisers import NaturalGradient, Optax, constant
-    from pseudopoint.params import cast, free
-    from pseudopoint.posteriors import InducingPoints, Latents, Model, Whitened
+    from pseudopoint.optimise.minibatch import NaturalGradient, Optax, constant
+    from pseudopoint.params import cast, trainable
+    from pseudopoint.posteriors import Collapsed, IndependentLatents, Model, Whitened
 
     rng = np.random.default_rng(0)
     X = rng.normal(size=(N, D))
@@ -61,14 +61,14 @@ def cases() -> dict[str, Any]:
         return partial(run, model, state)
 
     def bound(tight, M=M):
-        model = cast(Model(RBF(np.full(D, 4.0), 2.0), gaussian, InducingPoints(X[:M], 1e-10)), "float64")
-        every = free(model)
+        model = cast(Model(RBF(np.full(D, 4.0), 2.0), gaussian, Collapsed(X[:M], 1e-10)), "float64")
+        every = trainable(model)
         of = lambda vector: (lambda c: c.tight if tight else c.vfe)(collapsed(every.rebuild(vector), data))
         slope = jax.jit(jax.value_and_grad(of))
         return partial(slope, every.vector)
 
     def orthogonal():
-        from pseudopoint.optimisers import OrthogonalNaturalGradient  # older checkouts lack it
+        from pseudopoint.optimise.minibatch import OrthogonalNaturalGradient  # older checkouts lack it
         from pseudopoint.posteriors import Orthogonal
 
         posterior = Orthogonal(Z=X[:300], O=X[300:1000], q=precision(300), a=np.zeros(700))
@@ -79,7 +79,9 @@ def cases() -> dict[str, Any]:
 
     def ten(likelihood, q, stepper):
         each = jax.tree.map(lambda part: np.broadcast_to(part, (10, *part.shape)), q)
-        return steps(likelihood, Latents(dense(each, len(q.mean))), stepper, 256 if len(q.mean) == 100 else B)
+        return steps(
+            likelihood, IndependentLatents(dense(each, len(q.mean))), stepper, 256 if len(q.mean) == 100 else B
+        )
 
     return {
         "natural, 100": lambda: steps(gaussian, dense(precision(100), 100), natural, 256),

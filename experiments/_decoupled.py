@@ -19,7 +19,7 @@ from pseudopoint.gaussians import MeanChol, MeanPrecision
 from pseudopoint.kernels import AbstractKernel
 from pseudopoint.likelihoods import AbstractLikelihood
 from pseudopoint.linalg import factorise
-from pseudopoint.optimisers import (
+from pseudopoint.optimise.minibatch import (
     AbstractStepper,
     ApproximateMean,
     ExactMean,
@@ -28,7 +28,7 @@ from pseudopoint.optimisers import (
     OrthogonalNaturalGradient,
     constant,
 )
-from pseudopoint.params import cast, free
+from pseudopoint.params import cast, trainable
 from pseudopoint.posteriors import Decoupled, Hybrid, InverseHybrid, Model, Orthogonal, OrthogonalBasis, Whitened
 
 from ._full_batches import course
@@ -75,9 +75,9 @@ def stepper_of(rule: str, rate: float) -> AbstractStepper:
 
 def natural_course(stepper: AbstractStepper, model: Model, data: Dataset, steps: int) -> dict:
     """The bound before each step and after the last."""
-    bound, _, _, undone = course(stepper, model, data, steps)
+    bound, _, _, rejected = course(stepper, model, data, steps)
     at = marks(steps, 55)
-    return {"steps": at, "bound": [round(float(bound[t]), 6) for t in at], "undone": undone}
+    return {"steps": at, "bound": [round(float(bound[t]), 6) for t in at], "rejected": rejected}
 
 
 class Basis(eqx.Module):
@@ -119,7 +119,7 @@ class Basis(eqx.Module):
 
 def compare(bound: Callable[[Model], jax.Array], model: Model, data: Dataset) -> dict:
     """The greater relative difference from `elbo`, at this model and at random numbers."""
-    every = free(model, *(POINTS if hasattr(model.posterior, "O") else HELD))
+    every = trainable(model, *(POINTS if hasattr(model.posterior, "O") else HELD))
     noise = 0.1 * np.random.default_rng(0).normal(size=every.vector.shape) / np.sqrt(len(model.posterior.Z))
     ours, theirs = jax.jit(bound), jax.jit(lambda model: elbo(model, data, len(data), tight=False)[0])
     pairs = [(float(ours(m)), float(theirs(m))) for m in (model, every.rebuild(every.vector + noise))]
@@ -132,7 +132,7 @@ def compare(bound: Callable[[Model], jax.Array], model: Model, data: Dataset) ->
 def adam_course(bound: Callable[..., jax.Array], model: Model, at: Any, steps: int, rate: float) -> dict:
     """The bound after some of Adam's steps on all numbers of q; `bound` is a function of (posterior, at). The rate
     falls to 0 by a cosine: constant ones end in jumps, which would be held against the basis."""
-    every, adam = free(model, *POINTS), optax.adam(optax.cosine_decay_schedule(rate, steps))
+    every, adam = trainable(model, *POINTS), optax.adam(optax.cosine_decay_schedule(rate, steps))
     objective = lambda vector, at: bound(every.rebuild(vector).posterior, at)
 
     @jax.jit

@@ -18,14 +18,14 @@ import numpy as np
 import optax
 
 from pseudopoint.data import Dataset
-from pseudopoint.inducing import candidates
-from pseudopoint.initial import named_kernel
 from pseudopoint.kernels import AbstractKernel
 from pseudopoint.likelihoods import AbstractLikelihood
-from pseudopoint.minimisers import FitError
-from pseudopoint.optimisers import AbstractStepper, NaturalGradient, Optax, OrthogonalNaturalGradient, averaging
-from pseudopoint.posteriors import Latents, Model
-from pseudopoint.training import fit, start
+from pseudopoint.optimise.fullbatch import FitError
+from pseudopoint.optimise.minibatch import AbstractStepper, NaturalGradient, Optax, OrthogonalNaturalGradient, averaging
+from pseudopoint.optimise.minibatch.loop import fit, start
+from pseudopoint.posteriors import IndependentLatents, Model
+from pseudopoint.starts.hyperparameters import named_kernel
+from pseudopoint.starts.inducing import candidates
 
 from ._decoupled import model_of
 from .settings import in_turn
@@ -80,7 +80,7 @@ def begin(method: str, data: Dataset, points: Points, likelihood: AbstractLikeli
         return model
     own = lambda posterior: [getattr(posterior, name) for name in posterior.own]
     tiled = jax.tree.map(lambda x: jnp.tile(x, (C,) + (1,) * x.ndim), own(model.posterior))
-    several = Latents(each=eqx.tree_at(own, model.posterior, tiled))  # pyright: ignore[reportCallIssue]
+    several = IndependentLatents(base=eqx.tree_at(own, model.posterior, tiled))  # pyright: ignore[reportCallIssue]
     return Model(model.kernel, likelihood, several)
 
 
@@ -119,7 +119,7 @@ def trained(
             break
         steps.append(state.step)
         seen.append(look(state.model))
-    return {"steps": steps, "seen": seen, "undone": state.undone, "stopped": stopped}
+    return {"steps": steps, "seen": seen, "rejected": state.rejected, "stopped": stopped}
 
 
 def _advance(state, stepper, data, segments, config):

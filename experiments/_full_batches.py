@@ -12,37 +12,37 @@ from jax import lax
 
 from pseudopoint.bounds import elbo
 from pseudopoint.data import Dataset, chunked
-from pseudopoint.optimisers import AbstractStepper
+from pseudopoint.optimise.minibatch import AbstractStepper
 from pseudopoint.posteriors import Model
 
 
 class Course(NamedTuple):
     """The bound before each of T steps and after the last [T + 1], what was looked at there, the last model, and how
-    many steps were undone."""
+    many steps were rejected."""
 
     bound: np.ndarray
     seen: Any
     model: Model
-    undone: int
+    rejected: int
 
 
 def course(
     stepper: AbstractStepper, model: Model, data: Dataset, steps: int, look: Callable[[Model], Any] = lambda model: ()
 ) -> Course:
     """So many steps; `look` is a function of the model."""
-    (bound, seen), model, undone = _course(stepper, model, data, steps, look)
-    return Course(np.asarray(bound), jax.tree.map(np.asarray, seen), model, int(undone))
+    (bound, seen), model, rejected = _course(stepper, model, data, steps, look)
+    return Course(np.asarray(bound), jax.tree.map(np.asarray, seen), model, int(rejected))
 
 
 @eqx.filter_jit
 def _course(stepper, model, data, steps: int, look):
     def body(carry, _):
         model, state, info = stepper.step(*carry, data, len(data))
-        return (model, state), ((info.bound, look(carry[0])), info.undone)
+        return (model, state), ((info.bound, look(carry[0])), info.rejected)
 
-    (model, _), (before, undone) = lax.scan(body, (model, stepper.init(model, len(data))), None, steps)
+    (model, _), (before, rejected) = lax.scan(body, (model, stepper.init(model, len(data))), None, steps)
     after = elbo(model, data, len(data), tight=False)[0], look(model)
-    return jax.tree.map(lambda a, b: jnp.concatenate([a, b[None]]), before, after), model, undone.sum()
+    return jax.tree.map(lambda a, b: jnp.concatenate([a, b[None]]), before, after), model, rejected.sum()
 
 
 @partial(jax.jit, static_argnames="size")

@@ -15,14 +15,14 @@ from matplotlib.figure import Figure
 from pseudopoint.bounds import elbo
 from pseudopoint.data import Dataset, dataset
 from pseudopoint.gaussians import MeanPrecision
-from pseudopoint.inducing import kmeans
 from pseudopoint.kernels import RBF
 from pseudopoint.likelihoods import Gaussian
 from pseudopoint.metrics import r2
-from pseudopoint.minimisers import FitError, Maximum
-from pseudopoint.optimise import Options, optimise
+from pseudopoint.optimise.fullbatch import FitError, OptimiseResult
+from pseudopoint.optimise.named import Options, optimise
 from pseudopoint.params import cast
 from pseudopoint.posteriors import Model, Whitened
+from pseudopoint.starts.inducing import kmeans
 
 from ._rows import number, product
 from .settings import parts
@@ -92,10 +92,10 @@ def curve(
             continue
         try:
             result = optimise(method, model, train, Options(steps, B, rate, learn_inducing=False, tight=False))
-        except FitError:  # every step undone: the step size is too long
+        except FitError:  # every step rejected: the step size is too long
             break
-        done.append([budget, result.evaluations * B / N, *quality(result.model, train, test), result.undone])
-    columns = zip(("made_for", "passes", "r2", "bound", "undone"), zip(*done, strict=True), strict=True)
+        done.append([budget, result.evaluations * B / N, *quality(result.model, train, test), result.rejected])
+    columns = zip(("made_for", "passes", "r2", "bound", "rejected"), zip(*done, strict=True), strict=True)
     figures = {name: [number(x) for x in column] for name, column in columns}
     return figures | {
         "N": N,
@@ -117,7 +117,7 @@ def _quality(model, train, X):
     return bound, predictor(X)[0]
 
 
-def pace(result: Maximum, share: float) -> float | None:
+def pace(result: OptimiseResult, share: float) -> float | None:
     """Seconds a pass, a bound being `share` of one, over records of as many steps as the first, whose program had been
     compiled by then; None if there are none."""
     if not result.history:
@@ -159,13 +159,13 @@ def table(rows: list[dict[str, Any]]) -> list[list[str]]:
     """Test R² after so many passes, and what a pass costs; a line a set and method."""
     marks = sorted({budget for row in rows for budget in row["config"]["passes"]})
     lines = [["set", "N", "D", "M", "method", "step", *(f"R², {mark:g} passes" for mark in marks)]]
-    lines[0] += ["bound at the end", "ms a pass", "undone"]
+    lines[0] += ["bound at the end", "ms a pass", "rejected"]
     for name, methods in best(rows).items():
         for method, row in methods.items():
             line = [name, *(str(row[key]) for key in ("N", "D", "M")), method, f"{row.get('rate') or ''}"]
             line += [f"{after(row, mark):.4f}" for mark in marks] + [f"{row['bound'][-1]:.1f}"]
             milliseconds = "" if row["pass_seconds"] is None else f"{1000 * row['pass_seconds']:.3g}"
-            lines.append([*line, milliseconds, f"{row['undone'][-1]:.0f}"])
+            lines.append([*line, milliseconds, f"{row['rejected'][-1]:.0f}"])
     return lines
 
 

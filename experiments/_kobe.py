@@ -10,17 +10,17 @@ import optax
 
 from pseudopoint.data import Dataset, dataset
 from pseudopoint.gaussians import MeanChol, MeanPrecision
-from pseudopoint.inducing import kmeans
-from pseudopoint.initial import ulapane
 from pseudopoint.kernels import RBF
 from pseudopoint.likelihoods import Gaussian
-from pseudopoint.minimisers import FitError
-from pseudopoint.optimise import standard_elbo
-from pseudopoint.optimisers import AbstractStepper, Alternate, NaturalGradient, Optax, constant
+from pseudopoint.optimise.fullbatch import FitError
+from pseudopoint.optimise.minibatch import AbstractStepper, Alternate, NaturalGradient, Optax, constant
+from pseudopoint.optimise.minibatch.loop import fit
+from pseudopoint.optimise.minibatch.loop import start as begin
+from pseudopoint.optimise.named import standard_elbo
 from pseudopoint.params import cast
 from pseudopoint.posteriors import Model, Whitened
-from pseudopoint.training import fit
-from pseudopoint.training import start as begin
+from pseudopoint.starts.hyperparameters import ulapane
+from pseudopoint.starts.inducing import kmeans
 
 from ._rows import marks, number
 
@@ -106,7 +106,7 @@ def along(
             steps.append(state.step)
             bound.append(number(WHOLE(state.model, data)))
     figures = {"steps": steps, "bound": bound, "learned": [number(x) for x in hyperparameters(state.model)]}
-    return figures | {"undone": state.undone, "stopped": stopped}
+    return figures | {"rejected": state.rejected, "stopped": stopped}
 
 
 def compared(pair: tuple[dict[str, Any], dict[str, Any]]) -> dict[str, Any]:

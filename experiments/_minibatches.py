@@ -19,8 +19,8 @@ from matplotlib.figure import Figure
 from pseudopoint.bounds import elbo
 from pseudopoint.data import Dataset, draw
 from pseudopoint.gaussians import MeanChol, MeanPrecision
-from pseudopoint.optimise import in_coordinates, standard_elbo
-from pseudopoint.optimisers import AbstractStepper, Alternate, NaturalGradient, Optax, log_linear
+from pseudopoint.optimise.minibatch import AbstractStepper, Alternate, NaturalGradient, Optax, log_linear
+from pseudopoint.optimise.named import in_coordinates, standard_elbo
 from pseudopoint.posteriors import Model
 
 from ._rows import finite, grouped, marks, numbers, panels
@@ -75,12 +75,12 @@ def all_rows(model: Model, data: Dataset) -> jax.Array:
 
 @eqx.filter_jit
 def advance(stepper: AbstractStepper, at: Any, data: Dataset, rows: jax.Array, first: Any, last: Any):
-    """(model, state, steps undone) after the steps `first`, …, `last` − 1."""
+    """(model, state, steps rejected) after the steps `first`, …, `last` − 1."""
 
     def step(t, at):
         batch = jax.tree.map(lambda x: x[rows[t]], data)
         model, state, info = stepper.step(at[0], at[1], batch, len(data), rows[t])
-        return model, state, at[2] + info.undone
+        return model, state, at[2] + info.rejected
 
     return lax.fori_loop(first, last, step, at)
 
@@ -106,8 +106,8 @@ def course(
     steps: int | None = None,
     count: int = 30,
 ) -> tuple[dict[str, Any], list[Any], Model]:
-    """After how many `steps` was looked, and how many were `undone`; what `look` at (model, data) saw there (None where
-    not finite); the last model. `config` has the batch, and the number of steps unless it is given."""
+    """After how many `steps` was looked, and how many were `rejected`; what `look` at (model, data) saw there (None
+    where not finite); the last model. `config` has the batch, and the number of steps unless it is given."""
     total: int = steps or config.steps
     rows, at = rows_of(data, config.batch, total, seed), marks(total, count)
     here, seen = begin(rule, rate, model, data), []
@@ -115,7 +115,7 @@ def course(
         here = advance(rule.stepper, here, data, rows, jnp.asarray(first), jnp.asarray(last))
         value = np.asarray(look(here[0], data))
         seen.append(np.vectorize(lambda x: finite(x, 8), otypes=[object])(value))
-    return {"steps": at, "undone": int(here[2])}, [value.tolist() for value in seen], here[0]
+    return {"steps": at, "rejected": int(here[2])}, [value.tolist() for value in seen], here[0]
 
 
 def step_times(rules: dict[str, Rule], model: Model, data: Dataset, config: Any, steps: int = 20) -> dict[str, float]:

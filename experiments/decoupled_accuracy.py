@@ -103,10 +103,10 @@ def tested(model: Model, test: Dataset) -> jax.Array:
 
 def table(rows: list[dict]) -> list[list[str]]:
     """A line a table and model; then means, medians and average ranks."""
-    lines = [["table", "model", "accuracy, %", "test log probability", "steps", "ms a step", "undone"]]
+    lines = [["table", "model", "accuracy, %", "test log probability", "steps", "ms a step", "rejected"]]
     for row in rows:
         cells = [f"{100 * row['accuracy']:.2f}", f"{row['test']:.4f}", str(row["steps"])]
-        speed = [f"{row['milliseconds'][row['rule']]:.1f}", str(row["undone"])]
+        speed = [f"{row['milliseconds'][row['rule']]:.1f}", str(row["rejected"])]
         lines.append([row["table"], row["rule"], *cells, *speed])
     ranks, densities = (average_ranks(rows, "rule", figure, down=False) for figure in ("accuracy", "test"))
     for (rule,), of in grouped(rows, "rule").items():

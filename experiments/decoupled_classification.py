@@ -16,10 +16,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from pseudopoint.inducing import kmeans
 from pseudopoint.kernels import Matern52
 from pseudopoint.likelihoods import AbstractLikelihood, Bernoulli
 from pseudopoint.linalg import quad_diag
+from pseudopoint.starts.inducing import kmeans
 
 from . import _decoupled as shared
 from ._decoupled import ADAM, NATURAL, Basis

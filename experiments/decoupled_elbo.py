@@ -109,11 +109,11 @@ def density(model: Model, test: Dataset) -> jax.Array:
 def table(rows: list[dict]) -> list[list[str]]:
     """A line a table and model."""
     lines = [["table", "model", "bound/N halfway", "in the end", "test log density", "best test", "steps", "ms a step"]]
-    lines[0].append("undone")
+    lines[0].append("rejected")
     for row in rows:
         bound, test = numbers(row["bound"]), numbers(row["test"])
         cells = [f"{x:.4f}" for x in (bound[len(bound) // 2], bound[-1], test[-1], max(test))]
-        speed = [str(row["steps"][-1]), f"{row['milliseconds'][row['rule']]:.1f}", str(row["undone"])]
+        speed = [str(row["steps"][-1]), f"{row['milliseconds'][row['rule']]:.1f}", str(row["rejected"])]
         lines.append([row["table"], row["rule"], *cells, *speed])
     return lines
 

@@ -23,11 +23,11 @@ from jax import lax
 from pseudopoint.bounds import collapsed, collapsed_decoupled, collapsed_orthogonal
 from pseudopoint.data import Dataset, chunked
 from pseudopoint.gaussians import MeanCovariance
-from pseudopoint.inducing import kmeans
 from pseudopoint.kernels import Matern52
 from pseudopoint.likelihoods import Gaussian
 from pseudopoint.linalg import gram, invert
-from pseudopoint.posteriors import InducingPoints, MeanPoints, Model, Orthogonal
+from pseudopoint.posteriors import Collapsed, CollapsedDecoupled, Model, Orthogonal
+from pseudopoint.starts.inducing import kmeans
 
 from . import _decoupled as shared
 from ._decoupled import ADAM, NATURAL, Basis
@@ -113,10 +113,12 @@ def optimum(rule: str, model: Model, Z: np.ndarray, O: np.ndarray, data: Dataset
     with_points = lambda points: eqx.tree_at(lambda m: m.posterior, model, points, is_leaf=lambda x: x is None)
     beta, gamma = jnp.asarray(Z), jnp.asarray(O)
     if rule == "coupled":
-        return float(collapsed(with_points(InducingPoints(beta)), data).vfe)
+        return float(collapsed(with_points(Collapsed(beta)), data).vfe)
     if rule.startswith("decoupled"):
-        return float(collapsed_decoupled(with_points(MeanPoints(beta, jnp.concatenate([beta, gamma]))), data).vfe)
-    return float(collapsed_orthogonal(with_points(MeanPoints(beta, gamma)), data).vfe)
+        return float(
+            collapsed_decoupled(with_points(CollapsedDecoupled(beta, jnp.concatenate([beta, gamma]))), data).vfe
+        )
+    return float(collapsed_orthogonal(with_points(CollapsedDecoupled(beta, gamma)), data).vfe)
 
 
 def nats(course: dict, best: float) -> dict:

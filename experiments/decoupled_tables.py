@@ -22,14 +22,14 @@ import numpy as np
 import optax
 from matplotlib.figure import Figure
 
-from pseudopoint.bounds import Collapsed, collapsed, collapsed_orthogonal
+from pseudopoint.bounds import CollapsedBounds, collapsed, collapsed_orthogonal
 from pseudopoint.data import Dataset
-from pseudopoint.inducing import candidates, sample
 from pseudopoint.likelihoods import Gaussian
 from pseudopoint.metrics import mae, rmse
-from pseudopoint.optimisers import AbstractStepper, NaturalGradient, OrthogonalNaturalGradient, averaging
-from pseudopoint.posteriors import InducingPoints, MeanPoints, Model, Orthogonal, features, prior_factor
-from pseudopoint.training import TrainState, fit, start
+from pseudopoint.optimise.minibatch import AbstractStepper, NaturalGradient, OrthogonalNaturalGradient, averaging
+from pseudopoint.optimise.minibatch.loop import TrainState, fit, start
+from pseudopoint.posteriors import Collapsed, CollapsedDecoupled, Model, Orthogonal, features, prior_factor
+from pseudopoint.starts.inducing import candidates, sample
 
 from ._decoupled import model_of
 from ._decoupled_fits import kernel_of
@@ -120,7 +120,7 @@ def run(case: dict, config: Config, folder: Path) -> dict:
     figures = {"log_density": density, "rmse": rmse(y, mean), "mae": mae(y, mean), "residual": residual(model, train)}
     figures |= {"standard": float(best.vfe) / len(train), "tight": float(best.tight) / len(train)}
     figures = {name: number(value) for name, value in (figures | {"noise": noise}).items()}
-    figures |= {"steps": sum(s.step for s in states), "undone": sum(s.undone for s in states)}
+    figures |= {"steps": sum(s.step for s in states), "rejected": sum(s.rejected for s in states)}
     return figures | {"milliseconds": milliseconds, "final": round(final, 3)}
 
 
@@ -166,12 +166,14 @@ def advance(state: TrainState, stepper: AbstractStepper, data: Dataset, config: 
     return fit(state, stepper, data, steps=config.segment, batch_size=config.batch, segment=config.segment)[0]
 
 
-def best_q(model: Model, data: Dataset) -> Collapsed:
+def best_q(model: Model, data: Dataset) -> CollapsedBounds:
     """Both bounds at the optimal q, and its predictor."""
     posterior = model.posterior
     if isinstance(posterior, Orthogonal):
-        return collapsed_orthogonal(Model(model.kernel, model.likelihood, MeanPoints(posterior.Z, posterior.O)), data)
-    return collapsed(Model(model.kernel, model.likelihood, InducingPoints(posterior.Z)), data)
+        return collapsed_orthogonal(
+            Model(model.kernel, model.likelihood, CollapsedDecoupled(posterior.Z, posterior.O)), data
+        )
+    return collapsed(Model(model.kernel, model.likelihood, Collapsed(posterior.Z)), data)
 
 
 def residual(model: Model, data: Dataset) -> float:

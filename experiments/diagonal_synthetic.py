@@ -17,18 +17,18 @@ from matplotlib.figure import Figure
 from pseudopoint.bounds import collapsed, marginal
 from pseudopoint.data import Dataset, dataset
 from pseudopoint.gaussians import MeanChol, MeanPrecision
-from pseudopoint.optimisers import (
+from pseudopoint.optimise.minibatch import (
     AbstractStepper,
     Alternate,
+    DiagonalPrecisionAffine,
+    DiagonalPrecisionFixedPoint,
+    DiagonalPrecisionNaturalGradient,
     NaturalGradient,
     Optax,
-    ShiftAffine,
-    ShiftFixedPoint,
-    ShiftNaturalGradient,
     constant,
     log_linear,
 )
-from pseudopoint.posteriors import DirectShift, InducingPoints, LogShift, Shifted, SoftplusShift
+from pseudopoint.posteriors import Collapsed, DiagonalPrecision, DirectPrecision, LogPrecision, SoftplusPrecision
 
 from ._full_batches import course
 from ._kobe import Hyper, hyperparameters, model_of, start, whitened
@@ -89,18 +89,18 @@ def cases(config: Config) -> list[dict[str, Any]]:
 
 
 def run(case: dict[str, Any], config: Config, folder: Path) -> dict[str, Any]:
-    """The gap after so many steps, and how many were undone."""
+    """The gap after so many steps, and how many were rejected."""
     setting, rule = case["setting"], case["rule"]
     data, Z, first, evidence = problem(case["seed"], config.N, config.M)
     hyper = TRUTH if setting == "truth" else first
-    optimum = float(collapsed(model_of(hyper, InducingPoints(Z, config.jitter)), data).vfe)
+    optimum = float(collapsed(model_of(hyper, Collapsed(Z, config.jitter)), data).vfe)
     target = evidence if setting == "joint" else optimum
     stepper, form = rules(config, setting == "joint")[rule]
     model = model_of(hyper, posterior_of(form, Z, config.jitter))
-    bound, _, model, undone = course(stepper, model, data, config.steps)
+    bound, _, model, rejected = course(stepper, model, data, config.steps)
     near = np.flatnonzero(target - bound <= 2)
     figures = {"target": target, "gap": {t: number(target - bound[t]) for t in config.at}}
-    figures |= {"steps_to_2_nats": int(near[0]) if len(near) else None, "undone": undone}
+    figures |= {"steps_to_2_nats": int(near[0]) if len(near) else None, "rejected": rejected}
     if setting == "joint":
         figures |= {"learned": [float(x) for x in hyperparameters(model)]}
     return figures
@@ -132,17 +132,17 @@ def rules(config: Config, joint: bool) -> dict[str, tuple[AbstractStepper, str]]
     ramp = log_linear(1e-4, 0.1, 40)  # the thesis' schedule, printed for NAVAL
     both = lambda step: Alternate(Optax(adam, (lambda m: m.posterior.q,), False), step) if joint else step
     out: dict[str, tuple[AbstractStepper, str]] = {
-        "exact": (both(ShiftNaturalGradient(constant(1.0))), "log"),
-        "fixed point": (both(ShiftFixedPoint(constant(1.0))), "log"),
-        "thesis, γ = 0.1": (both(ShiftAffine(constant(0.1))), "log"),
-        "thesis, γ → 0.1": (both(ShiftAffine(ramp)), "log"),
-        "thesis for g, exact mean": (both(ShiftAffine(constant(1.0), newton=True)), "log"),
+        "exact": (both(DiagonalPrecisionNaturalGradient(constant(1.0))), "log"),
+        "fixed point": (both(DiagonalPrecisionFixedPoint(constant(1.0))), "log"),
+        "thesis, γ = 0.1": (both(DiagonalPrecisionAffine(constant(0.1))), "log"),
+        "thesis, γ → 0.1": (both(DiagonalPrecisionAffine(ramp)), "log"),
+        "thesis for g, exact mean": (both(DiagonalPrecisionAffine(constant(1.0), newton=True)), "log"),
         "Adam, log g": (Optax(adam, held, False), "log"),
         "Adam, softplus g": (Optax(adam, held, False), "softplus"),
         "Adam, g": (Optax(adam, held, False), "direct"),
     }
     if joint:
-        out["exact, one pass"] = (ShiftNaturalGradient(constant(1.0), adam), "log")
+        out["exact, one pass"] = (DiagonalPrecisionNaturalGradient(constant(1.0), adam), "log")
         out["dense, natural"] = (both(NaturalGradient(constant(1.0), tight=False)), "dense")
         out["dense, Adam"] = (Optax(adam, held, False), "cholesky")
     return out
@@ -150,9 +150,9 @@ def rules(config: Config, joint: bool) -> dict[str, tuple[AbstractStepper, str]]
 
 def posterior_of(form: str, Z: np.ndarray, jitter: float) -> Any:
     """μ = 0 and g = 1; a dense q starts at N(0, I)."""
-    q: dict[str, Any] = {"log": LogShift, "softplus": SoftplusShift, "direct": DirectShift}
+    q: dict[str, Any] = {"log": LogPrecision, "softplus": SoftplusPrecision, "direct": DirectPrecision}
     if form in q:
-        return Shifted(Z, q[form](np.zeros(len(Z)), np.ones(len(Z))), jitter)
+        return DiagonalPrecision(Z, q[form](np.zeros(len(Z)), np.ones(len(Z))), jitter)
     return whitened(MeanPrecision if form == "dense" else MeanChol, Z, jitter)
 
 

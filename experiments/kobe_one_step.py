@@ -17,12 +17,12 @@ from matplotlib.figure import Figure
 
 from pseudopoint.bounds import collapsed
 from pseudopoint.gaussians import MeanChol, MeanPrecision
-from pseudopoint.inducing import kmeans
-from pseudopoint.minimisers import lbfgsb
-from pseudopoint.optimise import vfe
-from pseudopoint.optimisers import AbstractStepper, NaturalGradient, Optax, constant
-from pseudopoint.params import free
-from pseudopoint.posteriors import InducingPoints
+from pseudopoint.optimise.fullbatch import lbfgsb
+from pseudopoint.optimise.minibatch import AbstractStepper, NaturalGradient, Optax, constant
+from pseudopoint.optimise.named import vfe
+from pseudopoint.params import trainable
+from pseudopoint.posteriors import Collapsed
+from pseudopoint.starts.inducing import kmeans
 
 from ._full_batches import course
 from ._kobe import Hyper, hyperparameters, model_of, sinusoid, start, whitened
@@ -68,7 +68,7 @@ def run(case: dict[str, Any], config: Config, folder: Path) -> dict[str, Any]:
     data = sinusoid(config.N, config.noise, case["seed"])
     Z = kmeans(np.asarray(data.X), config.M, 0)
     hyper = named(case["hyper"], case["seed"], config)
-    optimum = float(collapsed(model_of(hyper, InducingPoints(Z, config.jitter)), data).vfe)
+    optimum = float(collapsed(model_of(hyper, Collapsed(Z, config.jitter)), data).vfe)
     coordinates = MeanPrecision if case["rule"] == "NGD" else MeanChol
     steps = min(config.steps, 20) if case["rule"] == "NGD" else config.steps
     first = model_of(hyper, whitened(coordinates, Z, config.jitter))
@@ -92,7 +92,7 @@ def named(name: str, seed: int, config: Config) -> Hyper:
         return PRINTED[1], PRINTED[0], PRINTED[2]
     data = sinusoid(config.N, config.noise, seed)
     hyper, Z = start(data, config.M, 0.1)
-    first = free(model_of(hyper, InducingPoints(Z, config.jitter)), HELD[2])
+    first = trainable(model_of(hyper, Collapsed(Z, config.jitter)), HELD[2])
     lengthscale, variance, noise = map(
         float, hyperparameters(lbfgsb(vfe, first, data, max_iter=500, scale=float(len(data))).model)
     )

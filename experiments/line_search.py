@@ -13,9 +13,9 @@ import optax
 from matplotlib.figure import Figure
 
 from pseudopoint.gaussians import MeanChol, MeanCovariance, MeanLog, Natural, NaturalChol, NaturalLog
-from pseudopoint.minimisers import LBFGS, Gradient, NaturalDirection, Transformed, line_search
-from pseudopoint.optimise import in_coordinates, standard_elbo
-from pseudopoint.params import free
+from pseudopoint.optimise.fullbatch import LBFGS, Gradient, NaturalDirection, Transformed, line_search
+from pseudopoint.optimise.named import in_coordinates, standard_elbo
+from pseudopoint.params import trainable
 
 from ._rows import grouped
 from .settings import HELD, LIKELIHOODS, solved
@@ -74,7 +74,7 @@ def cases(config: Config) -> list[dict[str, Any]]:
 def run(case: dict[str, Any], config: Config, folder: Path) -> dict[str, Any]:
     """The gap after each step, and the steps' sizes."""
     data, model, best = solved(folder, case["table"], case["split"], config.inducing)
-    first = free(in_coordinates(model, COORDINATES[case["coordinates"]]), *HELD)
+    first = trainable(in_coordinates(model, COORDINATES[case["coordinates"]]), *HELD)
     direction = DIRECTIONS[case["direction"]]
     result = line_search(standard_elbo, first, data, direction, max_iter=config.iterations, tolerance=1e-12)
     return {

@@ -29,28 +29,28 @@ from matplotlib.figure import Figure
 from pseudopoint.bounds import collapsed, elbo
 from pseudopoint.data import Dataset
 from pseudopoint.gaussians import MeanChol, MeanPrecision
-from pseudopoint.inducing import kmeans
 from pseudopoint.kernels import Matern52
 from pseudopoint.likelihoods import Gaussian
 from pseudopoint.metrics import rmse
-from pseudopoint.minimisers import FitError, lbfgsb
-from pseudopoint.optimise import vfe
-from pseudopoint.optimisers import (
+from pseudopoint.optimise.fullbatch import FitError, lbfgsb
+from pseudopoint.optimise.minibatch import (
     AbstractStepper,
     Alternate,
+    DiagonalPrecisionAffine,
+    DiagonalPrecisionFixedPoint,
+    DiagonalPrecisionNaturalGradient,
     NaturalGradient,
     Optax,
-    ShiftAffine,
-    ShiftFixedPoint,
-    ShiftNaturalGradient,
     constant,
     log_linear,
     with_q,
 )
-from pseudopoint.params import cast, free
-from pseudopoint.posteriors import InducingPoints, LogShift, Model, PseudoObservations, Shifted, Whitened
-from pseudopoint.training import fit
-from pseudopoint.training import start as start_training
+from pseudopoint.optimise.minibatch.loop import fit
+from pseudopoint.optimise.minibatch.loop import start as start_training
+from pseudopoint.optimise.named import vfe
+from pseudopoint.params import cast
+from pseudopoint.posteriors import Collapsed, DiagonalPrecision, LogPrecision, Model, PseudoObservations, Whitened
+from pseudopoint.starts.inducing import kmeans
 
 from ._full_batches import course
 from ._rows import finite, marks, places
@@ -117,12 +117,12 @@ def run(case: dict, config: Config, folder: Path) -> dict:
     base = fitted(folder, config) if case["at"] == "fit" else start_of(data, config)
     dense = collapsed(base, data)
     best, first = float(dense.vfe), with_shift(base, config)
-    bound, _, end, undone = course(alone_stepper(case["rule"], config), first, data, config.alone_steps)
-    q = LogShift(dense.predictor.alpha, end.posterior.q.g)
+    bound, _, end, rejected = course(alone_stepper(case["rule"], config), first, data, config.alone_steps)
+    q = LogPrecision(dense.predictor.alpha, end.posterior.q.g)
     with_best_mean = finite(best - float(standard_bound(with_q(end, q), data)[0]))
     at = marks(config.alone_steps, 40)
     gaps = {"gap": [finite(best - bound[t]) for t in at], "gap_best_mean": with_best_mean}
-    return {"optimum": round(best, 4), "steps": at, "undone": undone} | gaps
+    return {"optimum": round(best, 4), "steps": at, "rejected": rejected} | gaps
 
 
 @jax.jit
@@ -141,33 +141,33 @@ def start_of(data: Dataset, config: Config) -> Model:
     """The thesis' start, q integrated out."""
     Z = kmeans(np.asarray(data.X), config.inducing, 0)
     kernel, likelihood = Matern52(config.lengthscale, config.variance), Gaussian(config.noise)
-    return cast(Model(kernel, likelihood, InducingPoints(Z, config.jitter)), "float64")
+    return cast(Model(kernel, likelihood, Collapsed(Z, config.jitter)), "float64")
 
 
 @lru_cache(maxsize=1)
 def fitted(folder: Path, config: Config) -> Model:
     """The start after L-BFGS-B on the collapsed standard bound, Z included."""
     data, _ = tables(folder, config)
-    first = free(start_of(data, config))
+    first = trainable(start_of(data, config))
     return lbfgsb(vfe, first, data, max_iter=config.fit_iterations, scale=float(len(data))).model
 
 
-def with_shift(model: Model, config: Config, mu: Any = 0.0, make: Any = LogShift) -> Model:
+def with_shift(model: Model, config: Config, mu: Any = 0.0, make: Any = LogPrecision) -> Model:
     """This μ (or θ, of `PseudoObservations`), and g = 1."""
     Z = jnp.asarray(model.posterior.Z)
     q = make(mu + jnp.zeros(len(Z)), jnp.ones(len(Z)))
-    return Model(model.kernel, model.likelihood, Shifted(Z, q, config.jitter))
+    return Model(model.kernel, model.likelihood, DiagonalPrecision(Z, q, config.jitter))
 
 
 @cache
 def alone_stepper(rule: str, config: Config) -> AbstractStepper:
     """Everything but q held. Made once, for another stepper is another program."""
     return {
-        "exact": ShiftNaturalGradient(constant(1.0)),
-        "fixed point": ShiftFixedPoint(constant(1.0)),
-        "thesis": ShiftAffine(constant(config.ramp[1])),
-        "thesis, γ → 0.1": ShiftAffine(log_linear(*config.ramp)),
-        "thesis for g, exact mean": ShiftAffine(constant(1.0), newton=True),
+        "exact": DiagonalPrecisionNaturalGradient(constant(1.0)),
+        "fixed point": DiagonalPrecisionFixedPoint(constant(1.0)),
+        "thesis": DiagonalPrecisionAffine(constant(config.ramp[1])),
+        "thesis, γ → 0.1": DiagonalPrecisionAffine(log_linear(*config.ramp)),
+        "thesis for g, exact mean": DiagonalPrecisionAffine(constant(1.0), newton=True),
         "Adam": Optax(optax.adam(config.rate), HELD, False),
     }[rule]
 
@@ -186,10 +186,10 @@ def joint_stepper(rule: str, config: Config) -> AbstractStepper:
     if rule.endswith("Adam"):
         return Optax(adam, (), False)
     natural: dict[str, AbstractStepper] = {
-        "exact": ShiftNaturalGradient(gamma),
-        "fixed point": ShiftFixedPoint(gamma),
-        "thesis": ShiftAffine(gamma),
-        "thesis for g, exact mean": ShiftAffine(gamma, newton=True),
+        "exact": DiagonalPrecisionNaturalGradient(gamma),
+        "fixed point": DiagonalPrecisionFixedPoint(gamma),
+        "thesis": DiagonalPrecisionAffine(gamma),
+        "thesis for g, exact mean": DiagonalPrecisionAffine(gamma, newton=True),
         "dense, natural": NaturalGradient(gamma, tight=False),
     }
     return Alternate(Optax(adam, (POSTERIOR_Q,), False), natural[rule])
@@ -199,7 +199,7 @@ def joint(rule: str, data: Dataset, test: Dataset, config: Config) -> dict:
     """A fit on minibatches; what it ends with, and what better q's would have there."""
     base, stepper = start_of(data, config), joint_stepper(rule, config)
     rule, _, holding = parsed(rule)
-    model, stopped = with_shift(base, config, make=PseudoObservations if holding else LogShift), None
+    model, stopped = with_shift(base, config, make=PseudoObservations if holding else LogPrecision), None
     if rule.startswith("dense"):
         Z, M = base.posterior.Z, config.inducing
         q = (MeanChol if rule.endswith("Adam") else MeanPrecision)(jnp.zeros(M), jnp.eye(M))
@@ -215,7 +215,7 @@ def joint(rule: str, data: Dataset, test: Dataset, config: Config) -> dict:
         curve.append([state.step, finite(history[-1].bound)])
     model = state.model
     standard, predictor = standard_bound(model, data)
-    points = Model(model.kernel, model.likelihood, InducingPoints(model.posterior.Z, config.jitter))
+    points = Model(model.kernel, model.likelihood, Collapsed(model.posterior.Z, config.jitter))
     best = collapsed(points, data)
     settle = lambda rule, first: course(alone_stepper(rule, config), first, data, config.settling_steps).bound
     # The best mean of all is in the family, so only g has a way to go.
@@ -230,7 +230,7 @@ def joint(rule: str, data: Dataset, test: Dataset, config: Config) -> dict:
     return (
         {name: finite(value, 10) for name, value in bounds.items()}
         | {"test": tested(predictor, noise, test), "test_best_q": tested(best.predictor, noise, test)}
-        | {"learned": learned, "undone": state.undone, "curve": curve, "stopped": stopped}
+        | {"learned": learned, "rejected": state.rejected, "curve": curve, "stopped": stopped}
     )
 
 
@@ -250,11 +250,11 @@ def table(rows: list[dict]) -> list[list[str]]:
         bounds = [show(row[name]) for name in ("standard", "settled", "family", "dense", "tight")]
         lines.append(["joint", row["rule"], *bounds, *(show(x, 4) for x in row["test"])])
     limits = (1, 10, 100, 1000)
-    lines.append(["q alone", "", *(f"gap after {t}" for t in limits), "at the end", "with the best mean", "undone"])
+    lines.append(["q alone", "", *(f"gap after {t}" for t in limits), "at the end", "with the best mean", "rejected"])
     for row in (row for row in rows if row["part"] == "q alone"):
         gaps = [show(row["gap"][i], 4) for i in places(row["steps"], limits)]
         lines.append([f"q alone, {row['at']}", row["rule"], *gaps, show(row["gap"][-1], 4)])
-        lines[-1] += [show(row["gap_best_mean"], 4), str(row["undone"])]
+        lines[-1] += [show(row["gap_best_mean"], 4), str(row["rejected"])]
     return lines
 
 

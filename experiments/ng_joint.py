@@ -83,14 +83,14 @@ def times_of(folder: Path, table: str, config: Config) -> dict[str, float]:
 def table(rows: list[dict]) -> list[list[str]]:
     """Median bounds over splits after so many steps, a line a table and rule."""
     at = shown(rows[0]["steps"], (0, 10, 100, 1000))
-    head = ["table", "rule", *(f"bound after {t}" for t in at), "range of the last", "rate", "ms a step", "undone"]
+    head = ["table", "rule", *(f"bound after {t}" for t in at), "range of the last", "rate", "ms a step", "rejected"]
     lines = [[*head, "splits"]]
     for (name, rule), of in grouped(rows, "table", "rule").items():
         bounds = np.array([bound_height(row) for row in of])
         cells = [f"{bound:.1f}" for bound in np.median(bounds[:, list(at.values())], axis=0)]
         cells += [f"{bounds[:, -1].min():.1f} to {bounds[:, -1].max():.1f}", f"{of[0]['rate']:g}"]
         cells.append(f"{median(row['milliseconds'][rule] for row in of):.2f}")
-        lines.append([name, rule, *cells, str(sum(row["undone"] for row in of)), str(len(of))])
+        lines.append([name, rule, *cells, str(sum(row["rejected"] for row in of)), str(len(of))])
     return lines
 
 

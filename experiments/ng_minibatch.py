@@ -2,9 +2,10 @@
 
 `gap` is the optimum of q for all rows, less the standard bound of all rows, in nats, after the steps in `steps`. Adam
 and gradient descent move the mean and the root of the covariance, at the largest rate of 1, 0.1, …, 1e-6 that is
-stable: on split 0 no step is undone, and the bound ends no more than a tenth of what was gained below its top. Seconds
-are steps times `milliseconds`, the medians of a step's time, measured in turn. Where the likelihood is not log-concave
-(Student-t), "NGD" is our guarded step, and "NGD, printed" the paper's own, undone where it leaves the cone.
+stable: on split 0 no step is rejected, and the bound ends no more than a tenth of what was gained below its top.
+Seconds are steps times `milliseconds`, the medians of a step's time, measured in turn. Where the likelihood is not
+log-concave (Student-t), "NGD" is our guarded step, and "NGD, printed" the paper's own, rejected where it leaves the
+cone.
 """
 
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ from matplotlib.figure import Figure
 
 from pseudopoint.data import Dataset
 from pseudopoint.gaussians import MeanChol, MeanPrecision, Natural
-from pseudopoint.optimisers import ForwardNaturalGradient, NaturalGradient, Optax, log_linear
+from pseudopoint.optimise.minibatch import ForwardNaturalGradient, NaturalGradient, Optax, log_linear
 from pseudopoint.posteriors import Model
 
 from ._minibatches import Rule, ahead, contests, course, draw_courses, share_ahead, step_times
@@ -93,11 +94,11 @@ def rate_of(folder: Path, table: str, rule: str, config: Config) -> float | None
 
 
 def largest_stable(rule: Rule, model: Model, data: Dataset, config: Any) -> float:
-    """The first of the rates at which no step is undone and the bound ends near its top; else the last."""
+    """The first of the rates at which no step is rejected and the bound ends near its top; else the last."""
 
     def stable(rate: float) -> bool:
         figures, bounds, _ = course(rule, rate, model, data, config, 0, steps=config.search_steps)
-        steady = None not in bounds and not figures["undone"]
+        steady = None not in bounds and not figures["rejected"]
         return steady and bounds[-1] >= max(bounds) - 0.1 * (max(bounds) - bounds[0])
 
     return next(filter(stable, config.rates), config.rates[-1])
@@ -119,13 +120,13 @@ def height(row: dict) -> np.ndarray:
 def table(rows: list[dict]) -> list[list[str]]:
     """Median gaps over splits after so many steps, a line a table and rule."""
     at = shown(rows[0]["steps"], (3, 10, 100, 1000))
-    lines = [["table", "rule", *(f"gap after {t}" for t in at), "rate", "ms a step", "undone", "splits"]]
+    lines = [["table", "rule", *(f"gap after {t}" for t in at), "rate", "ms a step", "rejected", "splits"]]
     for (name, rule), of in grouped(rows, "table", "rule").items():
         gaps = np.array([numbers(row["gap"], np.inf) for row in of])
         cells = [f"{gap:.3g}" for gap in np.median(gaps[:, list(at.values())], axis=0)]
         rate = "" if of[0]["rate"] is None else f"{of[0]['rate']:g}"
         time = f"{median(row['milliseconds'][rule] for row in of):.2f}"
-        lines.append([name, rule, *cells, rate, time, str(sum(row["undone"] for row in of)), str(len(of))])
+        lines.append([name, rule, *cells, rate, time, str(sum(row["rejected"] for row in of)), str(len(of))])
     return lines
 
 

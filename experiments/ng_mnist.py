@@ -21,11 +21,11 @@ from matplotlib.figure import Figure
 from pseudopoint.data import Dataset, dataset
 from pseudopoint.datasets import load
 from pseudopoint.gaussians import MeanPrecision
-from pseudopoint.inducing import kmeans
 from pseudopoint.kernels import Matern52
 from pseudopoint.likelihoods import RobustMax
 from pseudopoint.params import cast
-from pseudopoint.posteriors import Latents, Model, Whitened
+from pseudopoint.posteriors import IndependentLatents, Model, Whitened
+from pseudopoint.starts.inducing import kmeans
 
 from ._full_batches import whole_bound
 from ._minibatches import LEARNING, ahead, at_rates, course, draw_courses, times_at_rates
@@ -107,7 +107,7 @@ def problem(folder: Path, config: Config) -> tuple[Dataset, Dataset, Model]:
     Z = kmeans(np.asarray(train.X[: config.kmeans_rows]), config.inducing, 0)
     M, D = Z.shape
     q = MeanPrecision(np.zeros((CLASSES, M)), np.tile(np.eye(M), (CLASSES, 1, 1)))
-    posterior = Latents(each=Whitened(Z, q, 1e-10 / config.variance))  # pyright: ignore[reportCallIssue]
+    posterior = IndependentLatents(base=Whitened(Z, q, 1e-10 / config.variance))  # pyright: ignore[reportCallIssue]
     return train, test, cast(Model(Matern52(D**0.5, config.variance), RobustMax(CLASSES), posterior), "float64")
 
 
@@ -135,11 +135,11 @@ def table(rows: list[dict]) -> list[list[str]]:
     """A line a rule."""
     limits = (100, 1000, 2000)
     lines = [["rule", *(f"test after {t}" for t in limits), "in the end", "error", "bound", "steps", "ms a step"]]
-    lines[0].append("undone")
+    lines[0].append("rejected")
     for row in rows:
         cells = [f"{value:.4f}" for value in numbers(row["test"])[[*places(row["steps"], limits), -1]]]
         cells += [f"{100 * numbers(row['error'])[-1]:.2f} %", f"{row['bound']:.0f}", str(row["steps"][-1])]
-        lines.append([row["rule"], *cells, f"{row['milliseconds'][row['rule']]:.1f}", str(row["undone"])])
+        lines.append([row["rule"], *cells, f"{row['milliseconds'][row['rule']]:.1f}", str(row["rejected"])])
     return lines
 
 

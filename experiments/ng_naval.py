@@ -98,13 +98,13 @@ def table(rows: list[dict]) -> list[list[str]]:
     """Medians over splits after so many steps, a line a likelihood and rule."""
     limits = (100, 1000, 5000)
     lines = [["likelihood", "rule", *(f"test after {t}" for t in limits), "best test", "in the end", "bound there"]]
-    lines[0] += ["undone", "splits"]
+    lines[0] += ["rejected", "splits"]
     for (name, rule), of in grouped(rows, "likelihood", "rule").items():
         tests = np.array([numbers(row["test"]) for row in of])
         at = places(of[0]["steps"], limits)
         cells = [f"{np.median(values):.4f}" for values in (*tests[:, at].T, np.nanmax(tests, axis=1), tests[:, -1])]
         cells += [f"{np.median([numbers(row['bound'])[-1] for row in of]):.1f}"]
-        lines.append([name, rule, *cells, str(sum(row["undone"] for row in of)), str(len(of))])
+        lines.append([name, rule, *cells, str(sum(row["rejected"] for row in of)), str(len(of))])
     return lines
 
 

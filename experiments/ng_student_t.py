@@ -102,13 +102,13 @@ def table(rows: list[dict]) -> list[list[str]]:
     """Medians over splits in the end, a line a table and rule."""
     at = shown(rows[0]["steps"], (100, 1000))
     lines = [["table", "rule", *(f"bound after {t}" for t in at), "test log density in the end", "ms a step"]]
-    lines[0] += ["undone", "splits"]
+    lines[0] += ["rejected", "splits"]
     for (name, rule), of in grouped(rows, "table", "rule").items():
         bounds, tests = np.array([bound_height(row) for row in of]), [numbers(row["test"])[-1] for row in of]
         cells = [f"{bound:.1f}" for bound in np.median(bounds[:, list(at.values())], axis=0)]
         cells.append(f"{np.median(tests):.4f} ({min(tests):.4f} to {max(tests):.4f})")
         cells.append(f"{median(row['milliseconds'][rule] for row in of):.2f}")
-        lines.append([name, rule, *cells, str(sum(row["undone"] for row in of)), str(len(of))])
+        lines.append([name, rule, *cells, str(sum(row["rejected"] for row in of)), str(len(of))])
     return lines
 
 

@@ -23,8 +23,9 @@ from pseudopoint.data import dataset
 from pseudopoint.gaussians import MeanChol, MeanCovariance, MeanPrecision, Natural, natural_gradient
 from pseudopoint.kernels import Matern52
 from pseudopoint.likelihoods import Bernoulli
-from pseudopoint.optimise import in_coordinates, standard_elbo
-from pseudopoint.optimisers import converge, with_q
+from pseudopoint.optimise.fullbatch import converge
+from pseudopoint.optimise.minibatch import with_q
+from pseudopoint.optimise.named import in_coordinates, standard_elbo
 from pseudopoint.params import cast
 from pseudopoint.posteriors import Model, Whitened
 

@@ -13,14 +13,14 @@ import numpy as np
 from pseudopoint.data import Dataset, Standardiser, dataset
 from pseudopoint.datasets import load, split
 from pseudopoint.gaussians import MeanPrecision
-from pseudopoint.inducing import kmeans
 from pseudopoint.kernels import Matern52
 from pseudopoint.likelihoods import AbstractLikelihood, Bernoulli, Gaussian, StudentT
-from pseudopoint.optimise import standard_elbo
-from pseudopoint.optimisers import converge
+from pseudopoint.optimise.fullbatch import converge
+from pseudopoint.optimise.named import standard_elbo
 from pseudopoint.params import cast
 from pseudopoint.posteriors import Model, Whitened
 from pseudopoint.reproduce import computing
+from pseudopoint.starts.inducing import kmeans
 
 __all__ = ["HELD", "LIKELIHOODS", "Parts", "computing", "head", "in_turn", "parts", "small", "solved", "start"]
 __all__ += ["training_part"]

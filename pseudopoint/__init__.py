@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from .kernels import Periodic as Periodic
     from .kernels import RationalQuadratic as RationalQuadratic
     from .kernels import White as White
-    from .minimisers import FitError as FitError
+    from .optimise.result import FitError as FitError
     from .persistence import ModelFileError as ModelFileError
     from .processes import ForkError as ForkError
 
@@ -36,7 +36,7 @@ _HOME = {
         "RationalQuadratic",
         "White",
     ],
-    "minimisers": ["FitError"],
+    "optimise.result": ["FitError"],
     "persistence": ["ModelFileError"],
     "processes": ["ForkError"],
 }

@@ -1,4 +1,4 @@
-"""The command line: options, progress and words. What the commands do is in `tasks`.
+"""The command line: options, progress and words. What the commands do is in `commands`.
 
 Everything heavy is imported inside a command, so that --help answers at once.
 """
@@ -14,8 +14,8 @@ import typer
 from rich.console import Console
 
 from pseudopoint import __version__
-from pseudopoint.compiled import keep_compiled
-from pseudopoint.history import Record
+from pseudopoint.compilation import keep_compiled
+from pseudopoint.optimise.result import Record
 from pseudopoint.shell import run, visible
 
 __all__ = ["main"]
@@ -95,14 +95,14 @@ def fit(
     The target may hold numbers (regression, also of counts, positive amounts, proportions and ratings) or classes:
     text, true/false values, or two different numbers.
     """
-    from pseudopoint import tasks
+    from pseudopoint import commands
 
     settings = {"kernel": str(kernel), "method": str(method), "optimiser": optimiser, "num_inducing": inducing}
     settings |= {"posterior": posterior, "num_mean_inducing": mean_inducing}
     settings |= {"max_iter": max_iter, "initial": str(initial), "dtype": str(dtype)}
     settings |= {"lengthscale_prior": lengthscale_prior}
     with _Progress() as progress:
-        result = tasks.fit_table(
+        result = commands.fit_table(
             table,
             target,
             task=str(task),
@@ -134,9 +134,9 @@ def predict(
     Numbers: TARGET_mean, TARGET_std, TARGET_lower_90, TARGET_upper_90. Classes: TARGET_predicted, and the probability
     TARGET_p_LABEL of every class.
     """
-    from pseudopoint import tasks
+    from pseudopoint import commands
 
-    _show(tasks.predict_table(model, table, out, interval), as_json)
+    _show(commands.predict_table(model, table, out, interval), as_json)
 
 
 @app.command()
@@ -145,17 +145,17 @@ def score(model: ModelFile, table: Table, interval: Interval = 0.9, as_json: Jso
 
     Numbers: RMSE, MAE, R², log density, coverage. Classes: accuracy, log density, Brier score, calibration error.
     """
-    from pseudopoint import tasks
+    from pseudopoint import commands
 
-    _show(tasks.score_table(model, table, interval), as_json)
+    _show(commands.score_table(model, table, interval), as_json)
 
 
 @app.command()
 def inspect(model: ModelFile, as_json: Json = False):
     """Say what a model file holds: kind, classes, kernel, lengthscales, likelihood, method, bound, rows, version."""
-    from pseudopoint import tasks
+    from pseudopoint import commands
 
-    _show(tasks.inspect_model(model), as_json)
+    _show(commands.inspect_model(model), as_json)
 
 
 @app.command()
@@ -164,10 +164,10 @@ def demo(
     as_json: Json = False,
 ):
     """Fit the naval propulsion table that comes with the package."""
-    from pseudopoint import tasks
+    from pseudopoint import commands
 
     with _Progress() as progress:
-        result = tasks.demo(out, None if as_json else progress)
+        result = commands.demo(out, None if as_json else progress)
     _show(result, as_json)
 
 
@@ -286,7 +286,7 @@ def _show(result: dict[str, Any], as_json: bool, in_lines: Callable | None = Non
     from rich.table import Table as Grid
 
     if in_lines is None:
-        from pseudopoint.tasks import in_lines
+        from pseudopoint.commands import in_lines
 
     console, lines = Console(), in_lines(result)
     if not console.is_terminal:

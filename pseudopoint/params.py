@@ -1,8 +1,8 @@
 """Human values in the models, unconstrained numbers in the optimiser, and one walk between the two.
 
 A model's fields hold what a person reads: a lengthscale is a length, a variance a variance. How a field is constrained
-is metadata of the field (`positive()`, `bounded()` and their like; any other is free); only `Free` reads it. Optimisers
-see one array a field, or one flat vector.
+is metadata of the field (`positive()`, `bounded()` and their like; any other is free); only `Trainable` reads it.
+Optimisers see one array a field, or one flat vector.
 """
 
 import dataclasses
@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-__all__ = ["Free", "Number", "Parts", "bounded", "cast", "clipped", "free", "positive", "real", "softplus"]
+__all__ = ["Trainable", "Number", "Parts", "bounded", "cast", "clipped", "positive", "real", "softplus", "trainable"]
 
 # A field takes numbers, NumPy and JAX arrays; its converter makes arrays of them, which a type checker cannot follow.
 if TYPE_CHECKING:
@@ -187,7 +187,7 @@ def _bijector(node, metadata):
 Parts = tuple[Array, ...]
 
 
-class Free(eqx.Module, Generic[T]):
+class Trainable(eqx.Module, Generic[T]):
     """The free numbers of a model, unconstrained, one array a field, with all that is needed for the way back.
 
     `vector` is the same numbers end to end. In a compiled step use `parts`: XLA may fuse what comes before into a
@@ -197,7 +197,7 @@ class Free(eqx.Module, Generic[T]):
 
     parts: Parts
     model: T
-    where: tuple[int, ...] = eqx.field(static=True)
+    leaf_indices: tuple[int, ...] = eqx.field(static=True)
     bijectors: tuple = eqx.field(static=True)
 
     @property
@@ -226,7 +226,7 @@ class Free(eqx.Module, Generic[T]):
         """The model whose free numbers are these, a vector or an array a field."""
         leaves, structure = jax.tree.flatten(self.model)
         parts = numbers if isinstance(numbers, tuple) else self.split(numbers)
-        for i, bijector, part in zip(self.where, self.bijectors, parts, strict=True):
+        for i, bijector, part in zip(self.leaf_indices, self.bijectors, parts, strict=True):
             leaves[i] = bijector.constrain(part)
         return jax.tree.unflatten(structure, leaves)
 
@@ -238,7 +238,7 @@ def _places(model, chosen) -> set[int]:
     return {place for select in chosen for place in jax.tree.leaves(select(places))}
 
 
-def free(model: T, *frozen: Callable[[T], Any]) -> Free[T]:
+def trainable(model: T, *frozen: Callable[[T], Any]) -> Trainable[T]:
     """All floating numbers of `model` except those selected by `frozen`, e.g. `lambda m: m.posterior.Z`.
 
     The model's leaves must be JAX arrays of one dtype (see `cast`).
@@ -247,7 +247,7 @@ def free(model: T, *frozen: Callable[[T], Any]) -> Free[T]:
     learned = lambda i: eqx.is_inexact_array(leaves[i]) and i not in held and bijectors[i] is not None
     where = tuple(i for i in range(len(leaves)) if learned(i))
     chosen = tuple(bijectors[i] for i in where)
-    return Free(_unconstrained(chosen, [leaves[i] for i in where]), model, where, chosen)
+    return Trainable(_unconstrained(chosen, [leaves[i] for i in where]), model, where, chosen)
 
 
 @partial(jax.jit, static_argnums=0)

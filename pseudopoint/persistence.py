@@ -42,9 +42,19 @@ __all__ = ["FORMAT_VERSION", "ModelFileError", "describe", "load", "reading", "s
 FORMAT_VERSION = "1"
 PACKAGE = "pseudopoint"
 # Modules whose equinox classes a file may name. Explicit, because importing a module runs it.
-MODULES = frozenset(
-    "linalg params data kernels likelihoods gaussians inducing posteriors bounds optimisers minimisers training".split()
-)
+MODULES = frozenset("linalg params data kernels likelihoods gaussians posteriors bounds optimise".split())
+
+# What a class was called in files of earlier versions, and its fields that had other names.
+RENAMED: dict[str, tuple[str, dict[str, str]]] = {
+    ".posteriors.InducingPoints": (".posteriors.Collapsed", {}),
+    ".posteriors.MeanPoints": (".posteriors.CollapsedDecoupled", {}),
+    ".posteriors.Latents": (".posteriors.IndependentLatents", {"each": "base"}),
+    ".posteriors.Shrunk": (".posteriors.ShrunkResidual", {"each": "base"}),
+    ".posteriors.Shifted": (".posteriors.DiagonalPrecision", {}),
+    ".posteriors.LogShift": (".posteriors.LogPrecision", {}),
+    ".posteriors.SoftplusShift": (".posteriors.SoftplusPrecision", {}),
+    ".posteriors.DirectShift": (".posteriors.DirectPrecision", {}),
+}
 
 DTYPES = frozenset("bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64".split())
 MAX_HEADER = 100_000_000  # bytes: the limit of the safetensors format
@@ -225,6 +235,8 @@ def _decode(node: Any, tensors: dict[str, np.ndarray], classes: Sequence[type]) 
 def _build(name: str, fields: dict[str, Any], classes: Sequence[type]) -> Any:
     """An instance with exactly these fields, and defaults for those missing. No `__init__`: a converter could change a
     dtype."""
+    name, renamed = RENAMED.get(name, (name, {}))
+    fields = {renamed.get(key, key): value for key, value in fields.items()}
     cls = _find(name, classes)
     if cls is None:
         newer = "upgrade pseudopoint or, if it is your own" if name.startswith(".") else "if it is your own"

@@ -14,17 +14,17 @@ from lattice import LENGTHSCALE, NOISE, VARIANCE, Problem, problem
 from pseudopoint import bounds
 from pseudopoint.kernels import Matern52
 from pseudopoint.likelihoods import Gaussian
-from pseudopoint.optimisers import (
-    ShiftAffine,
-    ShiftFixedPoint,
-    ShiftNaturalGradient,
+from pseudopoint.optimise.minibatch import (
+    DiagonalPrecisionAffine,
+    DiagonalPrecisionFixedPoint,
+    DiagonalPrecisionNaturalGradient,
 )
 from pseudopoint.params import cast
-from pseudopoint.posteriors import DirectShift, LogShift, Model, Shifted, SoftplusShift
+from pseudopoint.posteriors import DiagonalPrecision, DirectPrecision, LogPrecision, Model, SoftplusPrecision
 
 N, M = 24, 6
-SHIFTS = [LogShift, SoftplusShift, DirectShift]
-RULES = [ShiftNaturalGradient, ShiftFixedPoint, partial(ShiftAffine, newton=True)]
+SHIFTS = [LogPrecision, SoftplusPrecision, DirectPrecision]
+RULES = [DiagonalPrecisionNaturalGradient, DiagonalPrecisionFixedPoint, partial(DiagonalPrecisionAffine, newton=True)]
 IDS = ["natural gradient", "fixed point", "affine"]
 
 
@@ -39,9 +39,11 @@ def random_shift(seed=0, M=M):
     return rng.normal(size=M), np.exp(rng.normal(size=M))
 
 
-def shifted(p: Problem, mu, g, shift=LogShift, jitter=0.0, likelihood=None):
+def shifted(p: Problem, mu, g, shift=LogPrecision, jitter=0.0, likelihood=None):
     likelihood = Gaussian(NOISE) if likelihood is None else likelihood
-    return cast(Model(Matern52(LENGTHSCALE, VARIANCE), likelihood, Shifted(p.Z, shift(mu, g), jitter)), jnp.float64)
+    return cast(
+        Model(Matern52(LENGTHSCALE, VARIANCE), likelihood, DiagonalPrecision(p.Z, shift(mu, g), jitter)), jnp.float64
+    )
 
 
 def elbo_oracle(p: Problem, K, Kuf, Kff_diag, noise, m, S):
@@ -83,7 +85,7 @@ def gradient(model, data):
     """∂ELBO in (μ, g) as they are."""
 
     def bound(mu, g):
-        posterior = Shifted(model.posterior.Z, LogShift(mu, g), model.posterior.jitter)
+        posterior = DiagonalPrecision(model.posterior.Z, LogPrecision(mu, g), model.posterior.jitter)
         return bounds.elbo(Model(model.kernel, model.likelihood, posterior), data, len(data))[0]
 
     return jax.value_and_grad(bound, (0, 1))(model.posterior.q.mu, model.posterior.q.g)

@@ -15,8 +15,8 @@ from hostile import Violation, answered, mostly
 from hostile_tables import ARROW, CELLS, DAMAGES, HEADERS, WRITINGS, csv_bytes, parquet_bytes
 from hypothesis import strategies as st
 
+from pseudopoint.commands import fit_table, inspect_model, predict_table, score_table
 from pseudopoint.persistence import ModelFileError
-from pseudopoint.tasks import fit_table, inspect_model, predict_table, score_table
 
 __all__ = ["Commands", "Files", "Tables", "commands", "files", "tables"]
 

@@ -7,10 +7,10 @@ import numpy as np
 
 from pseudopoint import likelihoods as of
 from pseudopoint.estimators.targets import CLASSIFICATION, REGRESSION
-from pseudopoint.initial import KERNELS
 from pseudopoint.kernels import RBF, Constant, Linear, Matern12, Matern52, Periodic, RationalQuadratic, White
-from pseudopoint.optimise import OPTIMISERS
+from pseudopoint.optimise.named import OPTIMISERS
 from pseudopoint.recipes import FAMILIES, METHODS
+from pseudopoint.starts.hyperparameters import KERNELS
 
 __all__ = ["SETTINGS", "SETUPS", "WRONG", "of_classes", "settings_of"]
 

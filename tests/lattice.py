@@ -13,9 +13,9 @@ from pseudopoint.data import Dataset, dataset
 from pseudopoint.gaussians import MeanPrecision
 from pseudopoint.kernels import Matern52
 from pseudopoint.likelihoods import Gaussian
-from pseudopoint.optimisers import NaturalGradient
+from pseudopoint.optimise.minibatch import NaturalGradient
 from pseudopoint.params import cast
-from pseudopoint.posteriors import InducingPoints, Model, Unwhitened, Whitened
+from pseudopoint.posteriors import Collapsed, Model, Unwhitened, Whitened
 
 LENGTHSCALE, VARIANCE, NOISE = np.array([0.8, 1.3]), 1.7, 0.15
 
@@ -53,7 +53,7 @@ class Problem(NamedTuple):
         return cast(Model(Matern52(LENGTHSCALE, np.asarray(VARIANCE)), Gaussian(NOISE), posterior), jnp.float64)
 
     def sparse(self) -> Model:
-        return self.model(InducingPoints(self.Z, jitter=0.0))
+        return self.model(Collapsed(self.Z, jitter=0.0))
 
     def unwhitened(self, mean, cov) -> Model:
         """q(u) = N(mean, cov)."""
@@ -170,5 +170,5 @@ def _step(model, batch, num_data, gamma, tight):
 def natural_step(model: Model, batch: Dataset, num_data: int, gamma: float, tight: bool = True) -> Model:
     """The model after one step of size γ by the library's natural gradient stepper, which may not refuse it."""
     model, _, info = _step(model, batch, num_data, jnp.asarray(gamma), tight)
-    assert not info.undone
+    assert not info.rejected
     return model

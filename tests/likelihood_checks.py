@@ -29,7 +29,7 @@ from likelihood_rows import (
 from scipy.special import expit
 
 from pseudopoint.likelihoods import AbstractLikelihood
-from pseudopoint.params import cast, free
+from pseudopoint.params import cast, trainable
 
 Array = np.ndarray
 
@@ -278,7 +278,7 @@ def check_parameters(case: Case) -> None:
     """The vector holds what is learned and nothing else; the way back gives the same likelihood, in both precisions."""
     for dtype, rtol in ((np.float64, 1e-12), (np.float32, 1e-5)):
         likelihood = cast(case.likelihood, dtype)
-        of = free(likelihood)
+        of = trainable(likelihood)
         assert of.vector.shape == (case.parameters,)
         again = of.rebuild(of.vector)
         assert jax.tree.structure(again) == jax.tree.structure(likelihood)

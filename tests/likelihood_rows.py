@@ -37,7 +37,7 @@ class Rows(NamedTuple):
 @jax.jit
 def all_rows(likelihood: Any, mean: Array, variance: Array, y: Array) -> Rows:
     """All of a likelihood in one compilation; `log_prob` is at f = mean, and `shrinkage` at (d, w) = (variance, y)."""
-    in_mean, in_variance = likelihood.slopes(mean, variance, y)
+    in_mean, in_variance = likelihood.expectation_gradients(mean, variance, y)
     predicted = likelihood.predict(mean, variance)
     return Rows(
         likelihood.log_prob(mean, y),

@@ -14,11 +14,11 @@ from scipy.optimize import minimize
 from pseudopoint import bounds
 from pseudopoint.data import draw, take
 from pseudopoint.gaussians import MeanChol
-from pseudopoint.minimisers import FitError
-from pseudopoint.optimisers import SAG, Alternate, NaturalGradient, Optax, Sites, constant
-from pseudopoint.params import free
+from pseudopoint.optimise.fullbatch import FitError
+from pseudopoint.optimise.minibatch import SAG, Alternate, NaturalGradient, Optax, Sites, constant
+from pseudopoint.optimise.minibatch.loop import fit, start
+from pseudopoint.params import trainable
 from pseudopoint.posteriors import Whitened
-from pseudopoint.training import fit, start
 
 N, B, M = 24, 8, 6
 Q, Z = (lambda m: m.posterior.q), (lambda m: m.posterior.Z)
@@ -67,7 +67,7 @@ def test_each_steps_from_where_the_other_left_also_nested():
         same(model, expected)
         same((state.first, state.second.first, state.second.second), tuple(states))
         same(info[:3], infos[0][:3])
-        assert not info.undone
+        assert not info.rejected
         # The second saw another bound than the first: q had moved.
         assert abs(float(infos[1].bound) - float(infos[0].bound)) > 1e-3
 
@@ -76,7 +76,7 @@ def test_full_steps_of_q_and_gradient_steps_of_the_rest_climb_the_collapsed_boun
     p, model, data = setting()
     stepper = Alternate(NaturalGradient(constant(1.0)), PLAIN)
     state, rows = stepper.init(model, N), np.arange(N)
-    sparse = free(p.sparse())
+    sparse = trainable(p.sparse())
     slope = jax.jit(jax.value_and_grad(lambda vector: bounds.collapsed(sparse.rebuild(vector), data).tight))
     vector, values = sparse.vector, []
     for _ in range(8):
@@ -84,8 +84,8 @@ def test_full_steps_of_q_and_gradient_steps_of_the_rest_climb_the_collapsed_boun
         value, gradient = slope(vector)
         vector = vector + 0.002 * gradient
         values.append(float(value))
-        close(free(model, Q).vector, vector, 1e-8)
-        assert not info.undone
+        close(trainable(model, Q).vector, vector, 1e-8)
+        assert not info.rejected
     assert (np.diff(values) > 0).all() and values[-1] > values[0] + 0.5
 
 
@@ -96,7 +96,7 @@ def test_simultaneous_and_alternating_steps_have_the_same_fixed_point_on_differe
     two = Alternate(NaturalGradient(constant(1.0)), Optax(optax.sgd(0.01), (Q, *held)))
     rows = np.arange(N)
     # The optimum of the collapsed bound, by SciPy, and the best q there, by one natural step.
-    sparse, every = free(p.sparse(), *held), free(model, Q, *held)
+    sparse, every = trainable(p.sparse(), *held), trainable(model, Q, *held)
     objective = jax.jit(jax.value_and_grad(lambda vector: -bounds.collapsed(sparse.rebuild(vector), data).tight))
     best = minimize(lambda x: tuple(map(np.asarray, objective(x))), sparse.vector, jac=True, options={"gtol": 1e-9})
     there = every.rebuild(jnp.asarray(best.x))
@@ -105,9 +105,9 @@ def test_simultaneous_and_alternating_steps_have_the_same_fixed_point_on_differe
         stays, _, info = jitted(stepper, there, stepper.init(there, N), data, rows)
         same(stays, there, 1e-8)
         close(info.bound, -best.fun, 1e-9)
-        assert not info.undone
+        assert not info.rejected
     # From elsewhere a first step of the hyperparameters differs: the one sees q before its step, the other after.
-    ways = [free(jitted(s, model, s.init(model, N), data, rows)[0], Q, *held).vector for s in (one, two)]
+    ways = [trainable(jitted(s, model, s.init(model, N), data, rows)[0], Q, *held).vector for s in (one, two)]
     assert np.abs(ways[0] - ways[1]).max() > 1e-2 and np.abs(best.x - sparse.vector).max() > 0.1
 
 
@@ -124,7 +124,7 @@ def test_steppers_that_remember_rows_are_told_them():
         (average, points), model, (average.init(model, N), points.init(model, N)), take(data, rows), rows
     )
     same(new, expected)
-    assert not info.undone and set(np.flatnonzero(state.first.seen)) == set(rows)
+    assert not info.rejected and set(np.flatnonzero(state.first.seen)) == set(rows)
 
 
 def test_a_bad_batch_is_undone_by_both():
@@ -135,7 +135,7 @@ def test_a_bad_batch_is_undone_by_both():
     bad[rows[2]] = np.nan
     new, after, info = jitted(BOTH, model, state, take(type(data)(data.X, bad, data.weight, data.noise), rows), rows)
     unguarded = lambda s: (s.first._replace(guard=0), s.second._replace(guard=0))
-    assert info.undone and bits((new, unguarded(after))) == bits((model, unguarded(state)))
+    assert info.rejected and bits((new, unguarded(after))) == bits((model, unguarded(state)))
     assert float(after.first.guard.scale) == float(after.second.guard.scale) == 0.5
 
 
@@ -147,7 +147,7 @@ def test_one_step_undone_of_two_counts_and_the_other_stays(broken):
     rows = draw(N, B, 0, 0, 1)[0]
     new, _, info = jitted(stepper, model, stepper.init(model, N), take(data, rows), rows)
     alone, _, fine = jitted(NATURAL, model, NATURAL.init(model, N), take(data, rows), rows)
-    assert info.undone and not fine.undone
+    assert info.rejected and not fine.rejected
     same(new, alone)
 
 
@@ -158,8 +158,8 @@ def test_where_both_move_q_the_second_s_change_is_dropped_and_counted():
     new, _, info = jitted(stepper, model, stepper.init(model, N), take(data, rows), rows)
     alone, _, _ = jitted(NATURAL, model, NATURAL.init(model, N), take(data, rows), rows)
     same(new.posterior.q, alone.posterior.q)
-    assert info.undone and float(jnp.abs(new.kernel.variance - model.kernel.variance)) > 0
-    with pytest.raises(FitError, match="had to be undone"):
+    assert info.rejected and float(jnp.abs(new.kernel.variance - model.kernel.variance)) > 0
+    with pytest.raises(FitError, match="had to be rejected"):
         fit(start(model, stepper, data), stepper, data, steps=4, batch_size=B, segment=4)
 
 
@@ -174,8 +174,8 @@ def test_sites_beside_hyperparameters_that_move_are_no_fit():
     stepper = Alternate(Sites(), ADAM)
     state, history = fit(start(model, stepper, data), stepper, data, steps=4, batch_size=B, segment=4)
     # The first step was good: its sums held. From then on those of other hyperparameters are not used.
-    assert history[-1].undone == 3
-    with pytest.raises(FitError, match="had to be undone"):
+    assert history[-1].rejected == 3
+    with pytest.raises(FitError, match="had to be rejected"):
         fit(state, stepper, data, steps=4, batch_size=B, segment=4)
 
 
@@ -184,4 +184,4 @@ def test_a_resumed_fit_is_an_uninterrupted_one_bit_for_bit():
     whole, history = fit(start(model, BOTH, data), BOTH, data, steps=15, batch_size=B, segment=5)
     part, _ = fit(start(model, BOTH, data), BOTH, data, steps=5, batch_size=B, segment=5)
     resumed, _ = fit(part, BOTH, data, steps=10, batch_size=B, segment=5)
-    assert bits(resumed) == bits(whole) and history[-1].undone == 0 and history[-1].bound > history[0].bound
+    assert bits(resumed) == bits(whole) and history[-1].rejected == 0 and history[-1].bound > history[0].bound

@@ -20,7 +20,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from pseudopoint import GPClassifier
 from pseudopoint.likelihoods import Bernoulli, Gaussian, RobustMax
-from pseudopoint.minimisers import FitError
+from pseudopoint.optimise.fullbatch import FitError
 
 LAPLACE = {"method": "laplace"}
 COLLAPSED = {"method": "collapsed", "num_inducing": 8, "max_iter": 15}
@@ -168,7 +168,7 @@ def test_a_class_that_hardly_any_minibatch_holds_is_learned():
     X, rare = np.vstack([X, [[0, 9.0], [0.2, 9.1]]]), np.array(["rare"] * 2)
     y = np.concatenate([np.where(X[:400, 0] > 2, "right", "left"), rare])
     model = GPClassifier(**SVGP | {"num_inducing": 20, "batch_size": 8, "max_iter": 300}).fit(X, y)
-    assert model.n_undone_ == 0 and model.predict([[0, 9.0]])[0] == "rare"
+    assert model.n_rejected_ == 0 and model.predict([[0, 9.0]])[0] == "rare"
     assert model.predict_proba([[0.0, 0.0]])[0, list(model.classes_).index("rare")] < 0.1
 
 

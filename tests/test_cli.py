@@ -13,7 +13,8 @@ import pandas as pd
 import pytest
 from commands import COMMAND
 
-from pseudopoint import GPRegressor, cli, metrics, tasks
+from pseudopoint import GPRegressor, cli, metrics
+from pseudopoint import commands as tasks
 from pseudopoint.tables import TableEncoder
 
 pytestmark = pytest.mark.edge
@@ -83,7 +84,7 @@ def test_predict_keeps_rows_and_says_what_is_unseen(folder):
 
 def test_chunks_do_not_change_predictions(folder, monkeypatch):
     tasks.predict_table(folder / "m.safetensors", folder / "train.csv", folder / "whole.parquet")
-    monkeypatch.setattr("pseudopoint.tasks.steps.CHUNK_ROWS", 7)
+    monkeypatch.setattr("pseudopoint.commands.steps.CHUNK_ROWS", 7)
     tasks.predict_table(folder / "m.safetensors", folder / "train.csv", folder / "parts.parquet")
     whole, parts = pd.read_parquet(folder / "whole.parquet"), pd.read_parquet(folder / "parts.parquet")
     assert len(whole) == 120

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from pseudopoint.compiled import keep_compiled
+from pseudopoint.compilation import keep_compiled
 
 VARIABLES = ("JAX_COMPILATION_CACHE_DIR", "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS")
 
@@ -15,7 +15,7 @@ VARIABLES = ("JAX_COMPILATION_CACHE_DIR", "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME
 def folder(tmp_path, monkeypatch):
     """The folder of a user who has set nothing."""
     for name in VARIABLES:
-        monkeypatch.setenv(name, "")  # so that what the test sets is undone
+        monkeypatch.setenv(name, "")  # so that what the test sets is rejected
         monkeypatch.delenv(name)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     return tmp_path / "pseudopoint" / "compiled"

@@ -23,9 +23,9 @@ from pseudopoint.data import dataset
 from pseudopoint.gaussians import MeanCovariance, Natural, step_along
 from pseudopoint.kernels import Matern52
 from pseudopoint.likelihoods import Bernoulli, Gaussian, Heteroscedastic
-from pseudopoint.optimisers import ForwardNaturalGradient, NaturalGradient, constant
-from pseudopoint.params import cast, free
-from pseudopoint.posteriors import Latents, Model, Whitened
+from pseudopoint.optimise.minibatch import ForwardNaturalGradient, NaturalGradient, constant
+from pseudopoint.params import cast, trainable
+from pseudopoint.posteriors import IndependentLatents, Model, Whitened
 
 REFERENCES = Path(__file__).parent / "references"
 STORED = json.loads((REFERENCES / "gpflow_natural.json").read_text(encoding="utf-8"))
@@ -58,11 +58,11 @@ step = jax.jit(lambda gamma, model, state, batch: stepper(gamma).step(model, sta
 
 
 def walk(gamma, model, steps, data):
-    """The model after so many steps on the data, none of which may be undone; and what every step said."""
+    """The model after so many steps on the data, none of which may be rejected; and what every step said."""
     state, infos = init(model), []
     for _ in range(steps):
         model, state, info = step(gamma, model, state, data)
-        assert not info.undone
+        assert not info.rejected
         infos.append(info)
     return model, infos
 
@@ -129,7 +129,7 @@ def test_a_full_natural_step_solves_a_gaussian_likelihood():
     other = NaturalGradient(constant(1.0), tight=False)
     at = model("mean_precision", *START)
     at, _, info = jax.jit(lambda m, data: other.step(m, other.init(m, N), data, N))(at, dataset(X, y))
-    assert not info.undone
+    assert not info.rejected
     assert_close(moments(at), optimum(), rtol=1e-10)
 
 
@@ -178,7 +178,7 @@ def test_finite_steps_differ_between_coordinates():
     assert min(np.diff(np.sort(list(of.values())))) > 1e-6
 
 
-# --- Steps that are undone -------------------------------------------------------------------------------------------
+# --- Steps that are rejected ------------------------------------------------------------------------------------------
 
 # Where a step is too long: P ← (1 − γ)P + γP* at γ = 3 from a large P; S ← S + γ(S − SP*S) at γ = 1 from a large S.
 SURE, VAGUE = (3.0, (np.zeros(M), 1e-4 * np.eye(M))), (1.0, (np.zeros(M), 2.0 * np.eye(M)))
@@ -196,16 +196,16 @@ SURE, VAGUE = (3.0, (np.zeros(M), 1e-4 * np.eye(M))), (1.0, (np.zeros(M), 2.0 * 
 )
 def test_a_step_out_of_the_cone_or_past_all_bounds_is_undone_and_halved_until_it_fits(name, gamma, start):
     first, data = model(name, *start), dataset(X, y)
-    at, state, undone = first, init(first), 0
-    while undone < 20:
+    at, state, rejected = first, init(first), 0
+    while rejected < 20:
         at, state, info = step(gamma, at, state, data)
-        if not info.undone:
+        if not info.rejected:
             break
-        undone += 1
-        assert bits(at) == bits(first) and float(state.guard.scale) == 0.5**undone
-    assert undone >= 1 and bits(at) != bits(first)
+        rejected += 1
+        assert bits(at) == bits(first) and float(state.guard.scale) == 0.5**rejected
+    assert rejected >= 1 and bits(at) != bits(first)
     assert np.linalg.eigvalsh(moments(at)[1])[0] > 0
-    np.testing.assert_allclose(float(state.guard.scale), 0.5**undone * 1.1, rtol=1e-15)
+    np.testing.assert_allclose(float(state.guard.scale), 0.5**rejected * 1.1, rtol=1e-15)
 
 
 OVERSHOT = [(name, *start) for name in ("natural_chol", "natural_log", "mean_log") for start in (SURE, VAGUE)]
@@ -223,7 +223,7 @@ def test_a_step_to_a_q_that_numbers_cannot_hold_is_undone(name, gamma):
     # exp(−10⁶) = 0 is finite, its inverse is not; LLᵀ overflows where L does not.
     first = model(name, np.zeros(M), 2.0 * np.eye(M))
     at, state, info = step(gamma, first, init(first), dataset(X, y))
-    assert info.undone and float(state.guard.scale) == 0.5 and bits(at) == bits(first)
+    assert info.rejected and float(state.guard.scale) == 0.5 and bits(at) == bits(first)
 
 
 @EACH
@@ -232,7 +232,7 @@ def test_a_bad_batch_leaves_no_trace_but_a_count(name, bad):
     first = model(name, *START)
     before = init(first)
     at, state, info = step(0.01, first, before, dataset(X, np.where(np.arange(N) == 3, bad, y)))
-    assert info.undone and bits((at, state.reading)) == bits((first, before.reading))
+    assert info.rejected and bits((at, state.reading)) == bits((first, before.reading))
     assert (int(state.guard.steps), float(state.guard.scale)) == (1, 0.5)
 
 
@@ -254,7 +254,7 @@ WITH_REST = ForwardNaturalGradient(constant(0.01), optax.sgd(1e-3), FROZEN)
 
 @jax.jit
 def with_rest(model, batch):
-    every = free(model, lambda m: m.posterior.q, *FROZEN)
+    every = trainable(model, lambda m: m.posterior.q, *FROZEN)
     slope = jax.value_and_grad(lambda vector: bounds.elbo(every.rebuild(vector), batch, N)[0])(every.vector)
     alone = ForwardNaturalGradient(constant(0.01))
     state = WITH_REST.init(model, N)
@@ -264,10 +264,10 @@ def with_rest(model, batch):
 def test_the_rest_steps_along_the_gradient_of_the_elbo_in_the_same_pass():
     start = model("mean_chol", *START)
     (value, gradient), (new, _, info), (alone, _, _) = with_rest(start, dataset(X[:10], y[:10]))
-    vector = lambda m: free(m, lambda m: m.posterior.q, *FROZEN).vector
+    vector = lambda m: trainable(m, lambda m: m.posterior.q, *FROZEN).vector
     assert_close(vector(new) - vector(start), 1e-3 * gradient, rtol=1e-11)
     assert_close((info.bound, info.gradient_norm), (value, jnp.linalg.norm(gradient)), rtol=1e-12)
-    assert np.abs(gradient).min() > 1e-3 and not info.undone
+    assert np.abs(gradient).min() > 1e-3 and not info.rejected
     assert bits(new.posterior.Z) == bits(start.posterior.Z)
     assert_close(new.posterior.q, alone.posterior.q, rtol=1e-12)  # q moves as if the rest stood still
     assert bits((alone.kernel, alone.likelihood)) == bits((start.kernel, start.likelihood))
@@ -277,17 +277,17 @@ def test_a_rest_that_overflows_is_undone():
     explode = ForwardNaturalGradient(constant(0.01), optax.scale(1e308))
     start = model("natural", *START)
     new, state, info = jax.jit(lambda m, data: explode.step(m, explode.init(m, N), data, N))(start, dataset(X, y))
-    assert info.undone and bits(new) == bits(start) and float(state.guard.scale) == 0.5
+    assert info.rejected and bits(new) == bits(start) and float(state.guard.scale) == 0.5
 
 
 @pytest.mark.parametrize("name", ["natural", "mean_log", "mean_chol"])
 def test_several_latent_functions_step_as_single_ones(name):
     each = [model(name, *START), model(name, np.zeros(M), 0.5 * np.eye(M))]
     stack = jax.tree.map(lambda *leaves: jnp.stack(leaves), *[one.posterior.q for one in each])
-    both = Model(each[0].kernel, Heteroscedastic(0.4), Latents(Whitened(each[0].posterior.Z, stack, JITTER)))
+    both = Model(each[0].kernel, Heteroscedastic(0.4), IndependentLatents(Whitened(each[0].posterior.Z, stack, JITTER)))
     both, data = cast(both, jnp.float64), dataset(X, y)
     new, _, info = step(0.01, both, init(both), data)
-    assert not info.undone
+    assert not info.rejected
     # One after another: batched LAPACK calls may hang (ARCHITECTURE).
     program = str(jax.make_jaxpr(step)(0.01, both, init(both), data))
     factorised = re.findall(r"([^\n]*) = (?:cholesky|eigh|triangular_solve)\b", program)
@@ -305,6 +305,6 @@ def test_several_latent_functions_step_as_single_ones(name):
 def slopes(model, data):
     """∂E/∂m and ∂E/∂S of all latent functions."""
     mean, cov = jax.vmap(lambda q: (q.mean, q.covariance()))(model.posterior.q)
-    at = lambda q: Model(model.kernel, model.likelihood, Latents(Whitened(model.posterior.Z, q, JITTER)))
+    at = lambda q: Model(model.kernel, model.likelihood, IndependentLatents(Whitened(model.posterior.Z, q, JITTER)))
     slope = jax.grad(lambda q: bounds.energy(at(q), data, N, False))(MeanCovariance(mean, cov))
     return slope.mean, slope.cov

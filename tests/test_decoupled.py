@@ -29,13 +29,13 @@ from lattice import (
 
 from pseudopoint import bounds
 from pseudopoint.gaussians import MeanChol
-from pseudopoint.params import cast, free
+from pseudopoint.params import cast, trainable
 from pseudopoint.posteriors import (
+    CollapsedDecoupled,
     Decoupled,
     Hybrid,
+    IndependentLatents,
     InverseHybrid,
-    Latents,
-    MeanPoints,
     Orthogonal,
     Unwhitened,
 )
@@ -143,7 +143,7 @@ def test_the_bounds_are_those_of_the_dense_formula(name):
 
 @EACH
 def test_gradients_are_those_of_finite_differences(name):
-    every = free(P.model(FAMILIES[name]))
+    every = trainable(P.model(FAMILIES[name]))
     value = jax.jit(lambda v: bounds.elbo(every.rebuild(v), ROWS, N)[0])
     check_gradient(value, every.vector)
 
@@ -181,7 +181,7 @@ def test_with_some_columns_a_slope_takes_memory_linear_in_the_number_of_mean_poi
             (jnp.ones((size, 2)), jnp.ones(size), columns),
             is_leaf=lambda x: x is None,
         )
-        numbers = free(P.model(posterior))
+        numbers = trainable(P.model(posterior))
         slope = jax.jit(jax.grad(lambda x: bounds.energy(numbers.rebuild(x), ROWS, N)))
         used = slope.lower(numbers.vector).compile().memory_analysis()
         assert used is not None
@@ -253,7 +253,7 @@ def test_several_latent_functions_are_single_ones_side_by_side(name):
         return (tuple(projection.marginals(X)), predictor(X), predictor.covariance(X)), projection.divergence
 
     kernel = P.model().kernel
-    several, divergence = look(Latents(each=each), kernel, P.Xs)
+    several, divergence = look(IndependentLatents(base=each), kernel, P.Xs)
     single = [look(p, kernel, P.Xs) for p in pair]
     for c in range(2):
         for mine, alone in zip(jax.tree.leaves(several), jax.tree.leaves(single[c][0]), strict=True):
@@ -273,7 +273,7 @@ def optimum(model, data, Xs, chunk=None):
 
 
 def mean_points(O=O, jitter: float | None = 0.0):
-    return P.model(MeanPoints(Z, O, jitter))
+    return P.model(CollapsedDecoupled(Z, O, jitter))
 
 
 def collapsed_truth(Qmean, tight=False):
@@ -337,7 +337,7 @@ def test_the_residual_of_all_points_would_give_a_lower_bound():
 
 @pytest.mark.parametrize("family", ["orthogonal", "decoupled"])
 def test_the_collapsed_bound_has_the_gradients_of_finite_differences(family):
-    every = free(mean_points(O, 1e-6))
+    every = trainable(mean_points(O, 1e-6))
     of = {"orthogonal": bounds.collapsed_orthogonal, "decoupled": bounds.collapsed_decoupled}[family]
     check_gradient(jax.jit(lambda v: of(every.rebuild(v), ROWS).tight), every.vector)
 

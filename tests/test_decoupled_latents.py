@@ -22,9 +22,9 @@ from pseudopoint.gaussians import MeanPrecision
 from pseudopoint.kernels import Matern52
 from pseudopoint.likelihoods import Gaussian, Heteroscedastic, Softmax
 from pseudopoint.likelihoods.base import AbstractLikelihood, Latent, Moments, Rows
-from pseudopoint.optimisers import ExactMean, JointMean, NaturalGradient, OrthogonalNaturalGradient, constant
-from pseudopoint.params import Number, cast, free
-from pseudopoint.posteriors import Latents, Model, Orthogonal, Whitened
+from pseudopoint.optimise.minibatch import ExactMean, JointMean, NaturalGradient, OrthogonalNaturalGradient, constant
+from pseudopoint.params import Number, cast, trainable
+from pseudopoint.posteriors import IndependentLatents, Model, Orthogonal, Whitened
 
 N, M, G, B = 24, 6, 5, 8
 with jax.enable_x64(True):
@@ -49,7 +49,7 @@ def several(likelihood, kernel=None) -> Model:
     C = likelihood.latents
     own = lambda p: [p.q, p.a]
     posterior = eqx.tree_at(own, each(0), stacked([own(each(c)) for c in range(C)]))
-    latents = Latents(each=posterior, separate=kernel is not None)
+    latents = IndependentLatents(base=posterior, separate=kernel is not None)
     return cast(Model(kernel or Matern52(LENGTHSCALE, VARIANCE), likelihood, latents), jnp.float64)
 
 
@@ -104,11 +104,11 @@ def test_functions_of_independent_likelihoods_step_as_single_ones_side_by_side(r
     kernels = [cast(Matern52(scale * LENGTHSCALE, VARIANCE), jnp.float64) for scale in scales]
     model = several(SideBySide(noises), stacked(kernels) if separate else None)
     new, _, state, info = steps(stepper, model, ROWS, 2)
-    assert not info.undone.any()
+    assert not info.rejected.any()
     single = [Model(kernels[c], cast(Gaussian(noises[c]), jnp.float64), each(c)) for c in range(2)]
     single = [steps(stepper, model, ROWS, 2) for model in single]
     for c, (alone, _, after, _) in enumerate(single):
-        ours = jax.tree.map(lambda x, c=c: x[c], (new.posterior.each.q, new.posterior.each.a, state[:3]))
+        ours = jax.tree.map(lambda x, c=c: x[c], (new.posterior.base.q, new.posterior.base.a, state[:3]))
         for mine, truth in zip(
             jax.tree.leaves(ours), jax.tree.leaves((alone.posterior.q, alone.posterior.a, after[:3])), strict=True
         ):
@@ -154,7 +154,7 @@ def test_a_step_is_that_of_each_function_s_own_dense_system(name):
     C, gamma, rows = likelihood.latents, 0.3, np.arange(B)
     model, data = several(likelihood), dataset(P.X, y, P.weight)
     new, _, _, info = steps(OrthogonalNaturalGradient(constant(gamma)), model, take(data, rows))
-    assert not info.undone.any()
+    assert not info.rejected.any()
     # In v of Z and in a itself, where the prior of a is C.
     k = lambda A, B: o.matern52(A, B, LENGTHSCALE, VARIANCE)
     L = np.linalg.cholesky(k(P.Z, P.Z))
@@ -179,7 +179,7 @@ def test_a_step_is_that_of_each_function_s_own_dense_system(name):
         before[:M, :M] = precision
         J = (1 - gamma) * before + gamma * (prior + (phi * omega[i]) @ phi.T)
         step = gamma * np.linalg.solve(J, phi @ alpha[i] - prior @ np.concatenate([m, a[i]]))
-        ours = new.posterior.each
+        ours = new.posterior.base
         close(ours.q.mean[i] - m, step[:M], 1e-6)
         close(ours.a[i] - a[i], step[M:], 1e-6)
         close(ours.q.precision[i], (1 - gamma) * precision + gamma * (np.eye(M) + (A * beta[i]) @ A.T), 1e-6)
@@ -197,13 +197,13 @@ def test_full_steps_of_softmax_climb_from_the_prior_to_where_the_bound_has_no_sl
     q = MeanPrecision(np.zeros((3, M)), np.stack([np.eye(M)] * 3))
     kernel = Matern52(np.array([0.7, 0.5]), np.asarray(1.5))
     posterior = Orthogonal(X[:M], X[M:30], q, np.zeros((3, 24)))
-    model = cast(Model(kernel, Softmax(3), Latents(each=posterior)), jnp.float64)
+    model = cast(Model(kernel, Softmax(3), IndependentLatents(base=posterior)), jnp.float64)
 
     @jax.jit
     def climb(model):
         def body(stepper, carry, _):
             model, state, info = stepper.step(*carry, data, len(data))
-            return (model, state), jnp.where(info.undone, jnp.nan, info.bound)
+            return (model, state), jnp.where(info.rejected, jnp.nan, info.bound)
 
         def course(stepper, model, count):
             return jax.lax.scan(partial(body, stepper), (model, stepper.init(model, len(data))), length=count)
@@ -216,7 +216,7 @@ def test_full_steps_of_softmax_climb_from_the_prior_to_where_the_bound_has_no_sl
 
     @jax.jit
     def slopes(model):
-        own = lambda m: (m.posterior.each.q, m.posterior.each.a)
+        own = lambda m: (m.posterior.base.q, m.posterior.base.a)
         value = lambda parts: bounds.elbo(eqx.tree_at(own, model, parts), data, len(data))[0]
         return jnp.stack([jnp.abs(slope).max() for slope in jax.tree.leaves(jax.grad(value)(own(model)))])
 
@@ -226,10 +226,10 @@ def test_full_steps_of_softmax_climb_from_the_prior_to_where_the_bound_has_no_sl
     assert path[-1] > without[-1] + 5 > path[0] + 20  # O is worth something, and so is Z
     # The optimum is one of the other rules too.
     close(level, np.full(5, path[-1]), 1e-9)
-    close(stay.posterior.each.a, end.posterior.each.a, 1e-5)
+    close(stay.posterior.base.a, end.posterior.base.a, 1e-5)
 
 
-# --- What is shared, and what is undone -------------------------------------------------------------------------------
+# --- What is shared, and what is rejected -----------------------------------------------------------------------------
 
 
 def factorised(jaxpr, looped=False):
@@ -262,7 +262,7 @@ def test_they_share_one_basis_and_its_factors():
 def test_the_rest_gets_the_gradient_of_the_elbo_in_the_same_pass_and_a_bad_batch_is_undone():
     stepper, (likelihood, y, _) = OrthogonalNaturalGradient(constant(0.3), rest=optax.sgd(1e-3)), CASES["softmax"]
     batch = jax.tree.map(jnp.asarray, take(dataset(P.X, y, P.weight), np.arange(B)))
-    hyper = lambda model: free(model, lambda m: m.posterior.each.q, lambda m: m.posterior.each.a)
+    hyper = lambda model: trainable(model, lambda m: m.posterior.base.q, lambda m: m.posterior.base.a)
     model = several(likelihood)
     at = hyper(model)
     value, slope = jax.jit(jax.value_and_grad(lambda v: bounds.elbo(at.rebuild(v), batch, N)[0]))(at.vector)
@@ -272,12 +272,12 @@ def test_the_rest_gets_the_gradient_of_the_elbo_in_the_same_pass_and_a_bad_batch
     assert np.abs(slope).min() > 1e-4
     bad = eqx.tree_at(lambda d: d.weight, batch, batch.weight.at[2].set(jnp.nan))
     same, before, after, info = steps(stepper, model, bad)
-    assert info.undone.all() and after.guard.scale == 0.5
+    assert info.rejected.all() and after.guard.scale == 0.5
     for mine, old in zip(jax.tree.leaves((same, after[:-1])), jax.tree.leaves((model, before[:-1])), strict=True):
         np.testing.assert_array_equal(mine, old)
 
 
 def test_several_of_another_family_are_refused():
     q = stacked([cast(precision_form(*of), jnp.float64) for of in QS])
-    with pytest.raises(TypeError, match="needs the posterior Orthogonal, or Latents of it"):
-        OrthogonalNaturalGradient(constant(0.5)).init(P.model(Latents(each=Whitened(P.Z, q))), N)
+    with pytest.raises(TypeError, match="needs the posterior Orthogonal, or IndependentLatents of it"):
+        OrthogonalNaturalGradient(constant(0.5)).init(P.model(IndependentLatents(base=Whitened(P.Z, q))), N)

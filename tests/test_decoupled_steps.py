@@ -19,7 +19,7 @@ from pseudopoint.data import Dataset, dataset, draw, take
 from pseudopoint.gaussians import MeanChol, MeanPrecision
 from pseudopoint.kernels import Matern52
 from pseudopoint.likelihoods import Bernoulli, Gaussian, StudentT
-from pseudopoint.optimisers import (
+from pseudopoint.optimise.minibatch import (
     ApproximateMean,
     ExactMean,
     JointMean,
@@ -29,7 +29,7 @@ from pseudopoint.optimisers import (
     averaging,
     constant,
 )
-from pseudopoint.params import cast, free
+from pseudopoint.params import cast, trainable
 from pseudopoint.posteriors import Model, Orthogonal
 
 N, M, G, B = 24, 6, 5, 8
@@ -122,13 +122,13 @@ def test_one_epoch_of_joint_steps_that_average_batches_ends_at_the_optimum_of_al
     step = jax.jit(stepper.step, static_argnums=3)
     for t in range(N // B):
         model, state, info = step(model, state, batch_of(t), N)
-        assert not info.undone
+        assert not info.rejected
     close(values(model, ROWS), values(jax.jit(bounds.optimal_orthogonal)(model, ROWS), ROWS), 1e-10)
 
 
 def test_the_rest_gets_the_gradient_of_the_elbo_in_the_same_pass():
     stepper = OrthogonalNaturalGradient(constant(0.3), rest=optax.sgd(1e-3))
-    hyper = lambda model: free(model, lambda m: m.posterior.q, lambda m: m.posterior.a)
+    hyper = lambda model: trainable(model, lambda m: m.posterior.q, lambda m: m.posterior.a)
     batch, at = batch_of(0), hyper(start())
     value, slope = jax.jit(jax.value_and_grad(lambda v: bounds.elbo(at.rebuild(v), batch, N)[0]))(at.vector)
     (new, _, info), _ = one(stepper, start(), batch)
@@ -147,7 +147,7 @@ def test_the_rest_gets_the_gradient_of_the_elbo_in_the_same_pass():
 def test_a_step_that_is_not_finite_leaves_no_trace_but_a_count():
     batch = eqx.tree_at(lambda d: d.y, batch_of(0), jnp.full(B, jnp.nan))
     (model, state, info), before = one(OrthogonalNaturalGradient(constant(0.5)), start(), batch)
-    assert info.undone and state.guard.scale == 0.5
+    assert info.rejected and state.guard.scale == 0.5
     for new, old in zip(jax.tree.leaves((model, state[:-1])), jax.tree.leaves((start(), before[:-1])), strict=True):
         assert np.array_equal(new, old)
 
@@ -219,7 +219,7 @@ def climb(stepper, model, data, steps):
 
     def body(carry, _):
         model, state, info = stepper.step(*carry, data, len(data))
-        return (model, state), jnp.where(info.undone, jnp.nan, info.bound)
+        return (model, state), jnp.where(info.rejected, jnp.nan, info.bound)
 
     (end, _), path = jax.lax.scan(body, (model, stepper.init(model, len(data))), length=steps)
     return end, path

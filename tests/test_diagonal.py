@@ -19,13 +19,13 @@ from model_files import assert_same
 from pseudopoint import bounds
 from pseudopoint.kernels import Matern52
 from pseudopoint.likelihoods import Gaussian
-from pseudopoint.optimisers import (
+from pseudopoint.optimise.minibatch import (
+    DiagonalPrecisionNaturalGradient,
     Optax,
-    ShiftNaturalGradient,
 )
-from pseudopoint.params import cast, free
+from pseudopoint.params import cast, trainable
 from pseudopoint.persistence import load, save
-from pseudopoint.posteriors import DirectShift, LogShift, Model, Shifted, SoftplusShift
+from pseudopoint.posteriors import DiagonalPrecision, DirectPrecision, LogPrecision, Model, SoftplusPrecision
 
 # --- the family ------------------------------------------------------------------------------------------------------
 
@@ -67,7 +67,7 @@ def test_gradients_equal_finite_differences_of_the_dense_bound():
         return elbo_oracle(moved, dense.Kuu, dense.Kuf, dense.Kff_diag, dense.noise, *d.moments(dense.Kuu, mu, g))
 
     def ours(mu, g, lengthscale, variance, noise, Z):
-        model = Model(Matern52(lengthscale, variance), Gaussian(noise), Shifted(Z, LogShift(mu, g), 0.0))
+        model = Model(Matern52(lengthscale, variance), Gaussian(noise), DiagonalPrecision(Z, LogPrecision(mu, g), 0.0))
         return bounds.elbo(model, p.data(), N)[0]
 
     at = [np.asarray(x) for x in (mu, g, LENGTHSCALE, VARIANCE, NOISE, p.Z)]
@@ -95,8 +95,8 @@ def test_duplicate_points_need_no_jitter():
     ours, truth = lattice_elbo(model, p.data(), p.Xs), lattice_elbo(single, p.data(), p.Xs)
     close(ours.vfe, truth.vfe, 1e-12)
     close(ours.moments, truth.moments, 1e-12)
-    after, info = steps(ShiftNaturalGradient, 1.0, shifted(many, mu_many, g_many, jitter=None), p.data())
-    assert not info.undone.any() and np.isfinite(after.posterior.q.g).all()
+    after, info = steps(DiagonalPrecisionNaturalGradient, 1.0, shifted(many, mu_many, g_many, jitter=None), p.data())
+    assert not info.rejected.any() and np.isfinite(after.posterior.q.g).all()
     assert info.bound[-1] > info.bound[0]
 
 
@@ -108,7 +108,7 @@ def test_extremes_of_g_are_the_prior_and_certainty():
         close(cov, S, 1e-10)
         assert (variance > 0).all() and np.isfinite(divergence)
     with pytest.raises(ValueError, match="positive"):
-        LogShift(mu, np.zeros(M))
+        LogPrecision(mu, np.zeros(M))
 
 
 # --- ordinary gradients, and files ------------------------------------------------------------------------------------
@@ -120,16 +120,16 @@ def test_ordinary_gradients_move_g_through_its_bijector_and_it_stays_positive(sh
     start = shifted(p, np.zeros(M), np.full(M, 0.3), shift)
     held = (lambda m: m.kernel, lambda m: m.likelihood, lambda m: m.posterior.Z)
     model, info = steps(lambda _: Optax(optax.adam(0.1), held), 1.0, start, p.data())
-    assert info.bound[-1] > info.bound[0] + 10 and (model.posterior.q.g > 0).all() and not info.undone.any()
+    assert info.bound[-1] > info.bound[0] + 10 and (model.posterior.q.g > 0).all() and not info.rejected.any()
 
 
 @pytest.mark.parametrize("shift", SHIFTS)
 def test_bijectors_there_and_back(shift):
     values = np.array([1e-9, 1e-3, 0.5, 3.0, 60.0, 1e6])
-    every = free(cast(shift(np.zeros(6), values), jnp.float64))
-    np.testing.assert_allclose(every.rebuild(every.vector).g, values, rtol=1e-7 if shift is not DirectShift else 0)
+    every = trainable(cast(shift(np.zeros(6), values), jnp.float64))
+    np.testing.assert_allclose(every.rebuild(every.vector).g, values, rtol=1e-7 if shift is not DirectPrecision else 0)
     slope = jax.jacobian(lambda v: every.rebuild(v).g)(every.vector)[:, 6:]
-    formula = {LogShift: values, SoftplusShift: -np.expm1(-values), DirectShift: np.ones(6)}[shift]
+    formula = {LogPrecision: values, SoftplusPrecision: -np.expm1(-values), DirectPrecision: np.ones(6)}[shift]
     np.testing.assert_allclose(np.diag(slope), formula, rtol=1e-6)
     assert (every.rebuild(every.vector.at[6:].set(-1e3)).g > 0).all()
     with pytest.raises(ValueError, match="positive"):
@@ -138,7 +138,7 @@ def test_bijectors_there_and_back(shift):
 
 def test_model_and_predictor_come_back_from_a_file(tmp_path):
     p = given()
-    model = shifted(p, *random_shift(), SoftplusShift)
+    model = shifted(p, *random_shift(), SoftplusPrecision)
     for thing in (model, jax.jit(lambda m: m.posterior.project(m.kernel).predictor())(model)):
         save(tmp_path / "model.safetensors", thing, kind="test")
         assert_same(thing, load(tmp_path / "model.safetensors", kind="test"))

@@ -30,16 +30,16 @@ from pseudopoint import bounds
 from pseudopoint.data import dataset, take
 from pseudopoint.kernels import RBF, Matern52
 from pseudopoint.likelihoods import Bernoulli, Gaussian, Heteroscedastic, StudentT
-from pseudopoint.optimisers import (
-    ShiftAffine,
-    ShiftFixedPoint,
-    ShiftNaturalGradient,
+from pseudopoint.optimise.fullbatch import converge
+from pseudopoint.optimise.minibatch import (
+    DiagonalPrecisionAffine,
+    DiagonalPrecisionFixedPoint,
+    DiagonalPrecisionNaturalGradient,
     constant,
-    converge,
 )
-from pseudopoint.optimisers.diagonal import Local, shift_direction
+from pseudopoint.optimise.minibatch.diagonal import Local, precision_direction
 from pseudopoint.params import cast
-from pseudopoint.posteriors import Latents, LogShift, Model, Shifted, Whitened
+from pseudopoint.posteriors import DiagonalPrecision, IndependentLatents, LogPrecision, Model, Whitened
 
 # --- the natural gradient --------------------------------------------------------------------------------------------
 
@@ -52,7 +52,7 @@ def test_the_direction_is_brute_force_in_all_coordinates():
     _, (dmu, dg) = gradient(shifted(p, mu, g), p.data())
     close(dmu, K @ dm, 1e-11)
     close(dg, -np.diag(S @ dS @ S), 1e-11)
-    delta = np.asarray(shift_direction(jnp.asarray(S), jnp.ones(M), dg, jnp.zeros(M, bool), 0.0))
+    delta = np.asarray(precision_direction(jnp.asarray(S), jnp.ones(M), dg, jnp.zeros(M, bool), 0.0))
     of = d.coordinates(K)
     start = {"m": m, "mu": mu, "theta": np.linalg.solve(S, m)}
     vector = {"m": S @ dm, "mu": np.linalg.solve(K + K @ np.diag(g) @ K, dmu), "theta": dm + m * delta}
@@ -73,7 +73,7 @@ def test_a_step_of_g_follows_the_natural_gradient_also_with_jitter_in_the_poster
     F, slope = d.fisher(family, xi)[M:, M:], d.slope(family, xi, *slopes(p, *family(xi)))[M:]
     delta = np.linalg.solve(F + jitter * np.diag(np.diag(F)), slope)
     gamma = 1e-3
-    ours, _ = steps(ShiftNaturalGradient, gamma, shifted(p, mu, g, jitter=jitter), p.data(), 1)
+    ours, _ = steps(DiagonalPrecisionNaturalGradient, gamma, shifted(p, mu, g, jitter=jitter), p.data(), 1)
     close(ours.posterior.q.g, g + gamma * delta + 0.5 * gamma**2 * np.minimum(delta, 0) ** 2 / g, 1e-11)
 
 
@@ -84,7 +84,7 @@ def test_the_rule_of_the_thesis_is_the_dense_direction_cut_off_and_not_the_natur
     dm, dS = slopes(p, m, S)
     brute = d.natural_gradient(d.coordinates(K)["mu"], np.r_[mu, g], dm, dS)
     gamma = 1e-2
-    after, _ = steps(ShiftAffine, gamma, shifted(p, mu, g), p.data(), 1)
+    after, _ = steps(DiagonalPrecisionAffine, gamma, shifted(p, mu, g), p.data(), 1)
     close((after.posterior.q.mu - mu) / gamma, brute[:M], 1e-9)
     close((after.posterior.q.g - g) / gamma, -2 * np.diag(dS), 1e-9)
     # The same from (3.20): ∂L/∂η times the Jacobian of θ ↦ (K⁻¹Sθ₁, diag(P − K⁻¹)), by differences along Δθ = ∂L/∂η.
@@ -100,7 +100,7 @@ def test_the_rule_of_the_thesis_ends_where_the_bound_still_climbs():
     p = given()
     start = shifted(p, np.zeros(M), np.ones(M))
     thesis, _ = steps(RULES[2], 1.0, start, p.data())
-    exact, _ = steps(ShiftNaturalGradient, 1.0, start, p.data())
+    exact, _ = steps(DiagonalPrecisionNaturalGradient, 1.0, start, p.data())
     dense = p.dense()
     A = np.linalg.solve(dense.Kuu, dense.Kuf)
     # diag(∂L/∂S) = 0: g is the diagonal of the dense optimum's precision without the prior's.
@@ -162,7 +162,7 @@ def test_classification_ends_in_a_stationary_point_below_the_dense_optimum(rule)
     q = precision_form(np.zeros(M), np.eye(M))
     dense = cast(Model(model.kernel, Bernoulli("logit"), Whitened(p.Z, q, 0.0)), jnp.float64)
     best = bounds.elbo(converge(dense, data, tight=False), data, N, tight=False)[0]
-    assert best - 0.5 < bound < best and info.bound[0] < bound and not info.undone.any()
+    assert best - 0.5 < bound < best and info.bound[0] < bound and not info.rejected.any()
 
 
 # --- safety ----------------------------------------------------------------------------------------------------------
@@ -177,7 +177,7 @@ def test_g_stays_positive_for_every_step_and_any_likelihood(gamma):
     start = shifted(p, np.zeros(M), random_shift(4)[1], likelihood=StudentT(0.1, 3.0))
     for rule in RULES[:2]:
         model, info = steps(rule, gamma, start, data)
-        assert not info.undone.any() and (model.posterior.q.g > 0).all()
+        assert not info.rejected.any() and (model.posterior.q.g > 0).all()
         assert info.bound[-1] > info.bound[0] + 10
 
 
@@ -186,7 +186,7 @@ def test_the_guard_undoes_what_leaves_the_family():
     data = dataset(p.X, np.full(N, 9.0))
     wide = shifted(p, np.zeros(M), np.full(M, 1e-3), likelihood=StudentT(0.1, 3.0))
     model, info = steps(RULES[2], 1.0, wide, data, 1)
-    assert info.undone.all()
+    assert info.rejected.all()
     for a, b in zip(jax.tree.leaves(model), jax.tree.leaves(wide), strict=True):
         np.testing.assert_array_equal(a, b)
 
@@ -199,7 +199,7 @@ def test_a_step_shrinks_g_the_more_the_lower_its_target_and_never_more_than_by_h
 
     def after(x):
         at = Local(one, one, g[:1], g[:1], zeros, zeros[0], zeros[0], g[:1], g[:1], g[:1], 0.5 * x[None], one)
-        return ShiftNaturalGradient(constant(1.0)).rule(at, 1.0, 0.0)[1][0]
+        return DiagonalPrecisionNaturalGradient(constant(1.0)).rule(at, 1.0, 0.0)[1][0]
 
     ours = jax.jit(jax.vmap(after))(x)
     close(ours, [0.5, 0.5, 0.5, 0.625, 1 - 1e-6, 1.0, 4.0], 1e-11)
@@ -222,7 +222,7 @@ def test_minibatches_with_the_rest_in_the_same_pass_climb(rule):
         return jax.lax.scan(body, (model, one.init(model, 96)), take(every, rows))
 
     (model, state), info = run(start)
-    assert not info.undone.any() and state.guard.scale == 1 and (model.posterior.q.g > 0).all()
+    assert not info.rejected.any() and state.guard.scale == 1 and (model.posterior.q.g > 0).all()
     assert model.kernel.variance == start.kernel.variance
     assert (model.kernel.lengthscale != start.kernel.lengthscale).all() and (
         model.posterior.Z != start.posterior.Z
@@ -245,7 +245,7 @@ def test_several_latent_functions_are_single_ones_side_by_side(separate):
     stack = lambda *leaves: jnp.stack(leaves)
     q = jax.tree.map(stack, *(s.posterior.q for s in singles))
     kernel = jax.tree.map(stack, *(s.kernel for s in singles)) if separate else singles[0].kernel
-    several = Latents(each=Shifted(jnp.asarray(p.Z), q, 0.0), separate=separate)
+    several = IndependentLatents(base=DiagonalPrecision(jnp.asarray(p.Z), q, 0.0), separate=separate)
 
     @jax.jit
     def all_of(several, kernel):
@@ -262,7 +262,7 @@ def test_several_latent_functions_are_single_ones_side_by_side(separate):
     data = dataset(p.X, p.y)
     model = cast(Model(kernel, Heteroscedastic(0.5), several), jnp.float64)
     after, info = steps(RULES[int(separate)], 0.5, model, data)
-    assert not info.undone.any() and info.bound[-1] > info.bound[0] + 5
+    assert not info.rejected.any() and info.bound[-1] > info.bound[0] + 5
     assert after.posterior.q.g.shape == (2, M) and (after.posterior.q.g > 0).all()
 
 
@@ -271,11 +271,11 @@ def test_functions_without_a_common_likelihood_step_as_if_alone():
     p, (mu, g) = given(), random_shift()
     data = dataset(p.X, p.y)
     kernels = [cast(Matern52(LENGTHSCALE, v), jnp.float64) for v in (VARIANCE, 1e-14)]
-    q = cast(LogShift(np.stack([mu, 0 * mu]), np.stack([g, np.ones(M)])), jnp.float64)
-    several = Latents(each=Shifted(jnp.asarray(p.Z), q, 0.0), separate=True)
+    q = cast(LogPrecision(np.stack([mu, 0 * mu]), np.stack([g, np.ones(M)])), jnp.float64)
+    several = IndependentLatents(base=DiagonalPrecision(jnp.asarray(p.Z), q, 0.0), separate=True)
     two = cast(Model(jax.tree.map(lambda *k: jnp.stack(k), *kernels), Heteroscedastic(0.5), several), jnp.float64)
     one = shifted(p, mu, g, likelihood=Gaussian(0.25))
-    after, single = (steps(ShiftFixedPoint, 0.5, m, data, 1)[0].posterior.q for m in (two, one))
+    after, single = (steps(DiagonalPrecisionFixedPoint, 0.5, m, data, 1)[0].posterior.q for m in (two, one))
     close(after.g[0], single.g, 1e-8)
     close(after.mu[0], single.mu, 1e-8)
 
@@ -283,11 +283,11 @@ def test_functions_without_a_common_likelihood_step_as_if_alone():
 def test_single_precision_fits_as_double_does():
     p = given()
     with jax.enable_x64(False):
-        kernel, posterior = RBF(LENGTHSCALE, VARIANCE), Shifted(p.Z, LogShift(np.zeros(M), np.ones(M)))
+        kernel, posterior = RBF(LENGTHSCALE, VARIANCE), DiagonalPrecision(p.Z, LogPrecision(np.zeros(M), np.ones(M)))
         model = cast(Model(kernel, Gaussian(NOISE), posterior), jnp.float32)
-        after, info = steps(ShiftNaturalGradient, 1.0, model, dataset(p.X, p.y, dtype=jnp.float32))
-        assert after.posterior.q.g.dtype == jnp.float32 and not info.undone.any()
+        after, info = steps(DiagonalPrecisionNaturalGradient, 1.0, model, dataset(p.X, p.y, dtype=jnp.float32))
+        assert after.posterior.q.g.dtype == jnp.float32 and not info.rejected.any()
     double = cast(model, jnp.float64)
-    truth, exact = steps(ShiftNaturalGradient, 1.0, double, dataset(p.X, p.y))
+    truth, exact = steps(DiagonalPrecisionNaturalGradient, 1.0, double, dataset(p.X, p.y))
     np.testing.assert_allclose(info.bound[-1], exact.bound[-1], atol=1e-2)
     np.testing.assert_allclose(after.posterior.q.g, truth.posterior.q.g, rtol=2e-2)

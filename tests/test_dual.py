@@ -16,9 +16,10 @@ from pseudopoint.data import dataset
 from pseudopoint.gaussians import MeanCovariance, MeanPrecision
 from pseudopoint.kernels import Matern52
 from pseudopoint.likelihoods import Bernoulli, Gaussian, Softmax
-from pseudopoint.optimisers import NaturalGradient, constant, converge
-from pseudopoint.params import cast, free
-from pseudopoint.posteriors import InducingPoints, Latents, Model, Unwhitened, Whitened
+from pseudopoint.optimise.fullbatch import converge
+from pseudopoint.optimise.minibatch import NaturalGradient, constant
+from pseudopoint.params import cast, trainable
+from pseudopoint.posteriors import Collapsed, IndependentLatents, Model, Unwhitened, Whitened
 
 N, M = 24, 6
 P = problem(3)
@@ -34,7 +35,7 @@ def example(name):
     if likelihood.latents == 1:
         posterior = Whitened(P.Z, jax.tree.map(lambda x: x[0], q), jitter=0.0)
     else:
-        posterior = Latents(each=Whitened(P.Z, q, jitter=0.0))
+        posterior = IndependentLatents(base=Whitened(P.Z, q, jitter=0.0))
     y = TARGETS[1 if name == "gaussian" else likelihood.latents if likelihood.latents > 1 else 2]
     model = cast(Model(Matern52(np.array([0.8, 1.3]), 1.7), likelihood, posterior), jnp.float64)
     return model, dataset(P.X, y.astype(float))
@@ -54,7 +55,7 @@ def sites(model):
 @jax.jit
 def bound(model, data, mean, cov):
     Z, q = model.posterior.Z, MeanCovariance(mean, cov)
-    posterior = Whitened(Z, q, 0.0) if mean.ndim == 1 else Latents(each=Whitened(Z, q, 0.0))
+    posterior = Whitened(Z, q, 0.0) if mean.ndim == 1 else IndependentLatents(base=Whitened(Z, q, 0.0))
     return bounds.elbo(Model(model.kernel, model.likelihood, posterior), data, len(data))[0]
 
 
@@ -80,16 +81,16 @@ DUAL, PLAIN = (NaturalGradient(STILL, UNIT, dual=dual) for dual in (True, False)
 
 def slope(stepper, model, data):
     """The gradient in θ that the stepper follows: how far a step of size 1 moves, or as near as the guard lets it."""
-    hyper = free(model, lambda m: m.posterior.q)
+    hyper = trainable(model, lambda m: m.posterior.q)
     new, _, info = one_step(NaturalGradient(STILL, optax.sgd(1e-6), dual=stepper.dual), model, data)
-    assert not info.undone
-    return (free(new, lambda m: m.posterior.q).vector - hyper.vector) / 1e-6, info
+    assert not info.rejected
+    return (trainable(new, lambda m: m.posterior.q).vector - hyper.vector) / 1e-6, info
 
 
 @EACH
 def test_the_slope_is_that_of_the_bound_with_the_data_s_part_of_q_held_fixed(name):
     model, data = example(name)
-    hyper = free(model, lambda m: m.posterior.q)
+    hyper = trainable(model, lambda m: m.posterior.q)
     at = lambda vector: dual_bound(hyper, vector, data, *sites(model))
     vector, h = np.asarray(hyper.vector), 1e-3
     close(at(vector), float(one_step(DUAL, model, data)[2].bound), 1e-10)
@@ -117,8 +118,8 @@ def test_where_q_is_optimal_the_slope_is_the_plain_one(name):
 def test_q_is_carried_along_with_the_data_s_part_unchanged(name):
     model, data = example(name)
     new, _, info = one_step(NaturalGradient(STILL, optax.sgd(1e-3), dual=True), model, data)
-    hyper = [free(m, lambda m: m.posterior.q).vector for m in (new, model)]
-    assert not info.undone and float(jnp.max(jnp.abs(hyper[0] - hyper[1]))) > 1e-4
+    hyper = [trainable(m, lambda m: m.posterior.q).vector for m in (new, model)]
+    assert not info.rejected and float(jnp.max(jnp.abs(hyper[0] - hyper[1]))) > 1e-4
     for ours, before in zip(sites(new), sites(model), strict=True):
         close(np.stack(ours), np.stack(before), 1e-8)
 
@@ -133,15 +134,15 @@ def test_the_step_of_q_is_the_same_in_both_forms():
 
 @partial(jax.jit, static_argnums=0)
 def climb(stepper, model, data):
-    """The collapsed bound after 600 steps, and whether any was undone."""
+    """The collapsed bound after 600 steps, and whether any was rejected."""
 
     def body(carry, _):
         model, state, info = stepper.step(*carry, data, N)
-        return (model, state), info.undone
+        return (model, state), info.rejected
 
-    (end, _), undone = jax.lax.scan(body, (model, stepper.init(model, N)), length=600)
-    points = InducingPoints(end.posterior.Z, 0.0)
-    return bounds.collapsed(Model(end.kernel, end.likelihood, points), data).tight, undone.any()
+    (end, _), rejected = jax.lax.scan(body, (model, stepper.init(model, N)), length=600)
+    points = Collapsed(end.posterior.Z, 0.0)
+    return bounds.collapsed(Model(end.kernel, end.likelihood, points), data).tight, rejected.any()
 
 
 def test_both_forms_climb_to_the_same_bound():
@@ -151,7 +152,7 @@ def test_both_forms_climb_to_the_same_bound():
     steppers = (NaturalGradient(constant(1.0), adam, held, dual=dual) for dual in (False, True))
     (plain, bad), (dual, worse) = (climb(stepper, model, data) for stepper in steppers)
     assert not bad and not worse
-    points = Model(model.kernel, model.likelihood, InducingPoints(model.posterior.Z, 0.0))
+    points = Model(model.kernel, model.likelihood, Collapsed(model.posterior.Z, 0.0))
     # Along a flat ridge Adam is still on its way.
     assert min(plain, dual) > bounds.collapsed(points, data).tight + 5 and abs(plain - dual) < 0.02
 
@@ -159,7 +160,7 @@ def test_both_forms_climb_to_the_same_bound():
 @pytest.mark.parametrize("family", ["unwhitened", "separate"])
 def test_where_it_has_no_meaning_it_is_refused(family):
     model, _ = example("softmax")
-    separate = Latents(each=model.posterior.each, separate=True)
+    separate = IndependentLatents(base=model.posterior.base, separate=True)
     one = Unwhitened(P.Z, MeanPrecision(np.zeros(M), np.eye(M)))
     posterior = separate if family == "separate" else one
     with pytest.raises(ValueError, match="needs the posterior Whitened"):

@@ -98,7 +98,7 @@ def test_more_inducing_points_than_rows_are_as_many_as_rows():
 def test_batches_of_one_row_fit():
     X, y = table()
     model = GPRegressor(**SVGP | {"batch_size": 1, "max_iter": 100}).fit(X, y)
-    assert model.n_undone_ == 0 and model.score(X, y) > 0.8
+    assert model.n_rejected_ == 0 and model.score(X, y) > 0.8
 
 
 @EACH

@@ -1,4 +1,4 @@
-"""GPRegressor: the scikit-learn contract, the posterior it predicts, samples, scaling undone, files, seeds, weights.
+"""GPRegressor: the scikit-learn contract, the posterior it predicts, samples, scaling rejected, files, seeds, weights.
 Most tests share one shape of data, for each new one costs three compilations."""
 
 # Settings are unpacked from dictionaries, and learned state has no declaration: a type checker can follow neither.
@@ -157,7 +157,7 @@ def test_what_is_told_of_a_fit_is_consistent(fitted, settings):
     assert model.bound_vfe_ <= model.bound_ <= model.upper_bound_
     lengths = {len(column) for column in model.history_.values()}
     assert len(lengths) == 1 and model.history_["step"][-1] == model.n_iter_
-    assert model.n_undone_ == 0
+    assert model.n_rejected_ == 0
     if settings is EXACT:
         assert model.inducing_points_ is None
     else:

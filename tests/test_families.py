@@ -17,7 +17,7 @@ OTHERS = [name for name in FAMILIES if name != "whitened"]
 @pytest.mark.parametrize("name", OTHERS)
 def test_every_family_fits_a_regression_and_predicts_alike_when_loaded(name, tmp_path):
     model = GPRegressor(posterior=name, method="svgp", max_iter=400, **QUICK).fit(X, y)
-    assert model.method_ == "svgp" and model.reason_ == f"posterior={name!r}" and model.n_undone_ == 0
+    assert model.method_ == "svgp" and model.reason_ == f"posterior={name!r}" and model.n_rejected_ == 0
     # Ordinary gradients are slow for the decoupled family, as its second paper says (Salimbeni et al. 2018, 4).
     assert model.score(X, y) > (0.5 if name == "decoupled" else 0.95)
     mean, std = model.predict(X, return_std=True)
@@ -41,7 +41,7 @@ def test_the_orthogonal_family_has_a_collapsed_bound_for_a_gaussian_likelihood()
 @pytest.mark.parametrize("name", OTHERS)
 def test_every_family_fits_two_classes(name):
     model = GPClassifier(posterior=name, max_iter=300, **QUICK).fit(X, signal > 0)
-    assert model.score(X, signal > 0) > 0.93 and model.n_undone_ == 0
+    assert model.score(X, signal > 0) > 0.93 and model.n_rejected_ == 0
 
 
 @pytest.mark.parametrize("name", ["diagonal", "orthogonal", "solve"])
@@ -60,7 +60,7 @@ def test_the_points_of_the_mean_have_natural_steps_for_several_latent_functions_
     few = QUICK | {"num_inducing": 3, "max_iter": 20, "learning_rate": 1e-6}
     model = GPClassifier(posterior="orthogonal", **few).fit(X, labels)
     assert np.abs(model.predictor_.own.alpha[:, 3:]).max() > 0.1
-    assert model.bound_ > -140 and model.n_undone_ == 0
+    assert model.bound_ > -140 and model.n_rejected_ == 0
 
 
 def test_a_noise_that_varies_is_a_second_latent_function():

@@ -19,8 +19,8 @@ from pseudopoint.data import dataset
 from pseudopoint.gaussians import MeanChol, MeanPrecision
 from pseudopoint.kernels import Matern52
 from pseudopoint.likelihoods import Gaussian
-from pseudopoint.optimisers import NaturalGradient
-from pseudopoint.posteriors import InducingPoints, Model, Unwhitened, Whitened
+from pseudopoint.optimise.minibatch import NaturalGradient
+from pseudopoint.posteriors import Collapsed, Model, Unwhitened, Whitened
 
 STORED = json.loads((Path(__file__).parent / "references" / "gpflow.json").read_text(encoding="utf-8"))
 INPUTS = {name: np.array(value) for name, value in STORED["inputs"].items()}
@@ -51,7 +51,7 @@ def gpr():
 
 @cache
 def sgpr():
-    sparse, data = model(InducingPoints(Z, jitter=JITTER)), dataset(X, y)
+    sparse, data = model(Collapsed(Z, jitter=JITTER)), dataset(X, y)
     of = collapsed(sparse, data)
     return {"elbo": of.vfe, "upper_bound": upper(sparse, data), **predict(of.predictor)}
 

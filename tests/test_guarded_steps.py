@@ -17,9 +17,10 @@ from pseudopoint.data import Dataset, dataset
 from pseudopoint.gaussians import MeanCovariance, MeanPrecision
 from pseudopoint.kernels import Matern52
 from pseudopoint.likelihoods import Poisson, Softmax, StudentT
-from pseudopoint.optimisers import NaturalGradient, constant, converge
-from pseudopoint.params import cast, free
-from pseudopoint.posteriors import Latents, Model, Whitened
+from pseudopoint.optimise.fullbatch import converge
+from pseudopoint.optimise.minibatch import NaturalGradient, constant
+from pseudopoint.params import cast, trainable
+from pseudopoint.posteriors import IndependentLatents, Model, Whitened
 from pseudopoint.recipes.objectives import profile
 
 N, M, STEPS = 60, 10, 30
@@ -51,25 +52,25 @@ def setting(likelihood) -> tuple[Model, Dataset]:
     X = rng.uniform(-2, 2, size=(N, 2))
     posterior = Whitened(X[:M], prior(likelihood.latents))
     if likelihood.latents > 1:
-        posterior = Latents(each=posterior)
+        posterior = IndependentLatents(base=posterior)
     model = cast(Model(Matern52(np.ones(2), 1.5), likelihood, posterior), jnp.float64)
     return model, dataset(X, targets(likelihood, np.sin(2 * X[:, 0]) + 0.5 * X[:, 1]))
 
 
 @partial(jax.jit, static_argnums=2)
 def climb(model, data, steps, gamma):
-    """The bounds along so many steps of size γ, how many were undone, the least eigenvalue of P in the end, and both
+    """The bounds along so many steps of size γ, how many were rejected, the least eigenvalue of P in the end, and both
     ends of `converge`: the model, and the norm of the bound's slope in (m, S) there."""
     stepper = NaturalGradient(lambda _: gamma)
 
     def body(carry, _):
         model, state, info = stepper.step(*carry, data, len(data))
-        return (model, state), (info.bound, info.undone)
+        return (model, state), (info.bound, info.rejected)
 
     start = (model, stepper.init(model, len(data)))
-    (end, _), (path, undone) = jax.lax.scan(body, start, length=steps)
+    (end, _), (path, rejected) = jax.lax.scan(body, start, length=steps)
     best = converge(model, data)
-    return path, jnp.sum(undone), jnp.linalg.eigvalsh(end.posterior.q.precision).min(), best
+    return path, jnp.sum(rejected), jnp.linalg.eigvalsh(end.posterior.q.precision).min(), best
 
 
 @jax.jit
@@ -96,7 +97,7 @@ def _with(model, q):
 def test_energies_are_the_energy_and_its_slopes_in_every_number(name):
     model, data = setting(LIKELIHOODS[name]().likelihood)
     batch = Dataset(data.X, data.y, jnp.linspace(0, 2, N), data.noise)
-    numbers = free(model)
+    numbers = trainable(model)
     first = lambda x: bounds.energies(numbers.rebuild(x), batch, 3 * N)[0]
     energy = lambda x: bounds.energy(numbers.rebuild(x), batch, 3 * N)
     (a, da), (b, db) = (jax.jit(jax.value_and_grad(f))(numbers.vector) for f in (first, energy))
@@ -107,8 +108,8 @@ def test_energies_are_the_energy_and_its_slopes_in_every_number(name):
 @pytest.mark.parametrize("name", [name for name in LIKELIHOODS if "small" not in name])
 def test_full_steps_from_the_prior_climb_to_the_optimum(name):
     model, data = setting(LIKELIHOODS[name]().likelihood)
-    path, undone, least, best = climb(model, data, STEPS, 1.0)
-    assert np.isfinite(path).all() and undone == 0 and least > 0
+    path, rejected, least, best = climb(model, data, STEPS, 1.0)
+    assert np.isfinite(path).all() and rejected == 0 and least > 0
     assert path[-1] > path[0] + 1
     end = float(bounds.elbo(best, data, N)[0])
     assert end >= path.max() - 1e-3
@@ -148,16 +149,16 @@ def test_student_t_with_gross_outliers_climbs_monotonically_from_the_prior():
     y[:100] += 20 * rng.normal(size=100)
     q = MeanPrecision(np.zeros(40), np.eye(40))
     model = cast(Model(Matern52(np.ones(2), 1.0), StudentT(0.1, 3.0), Whitened(X[:40], q)), jnp.float64)
-    path, undone, least, _ = climb(model, dataset(X, y), 40, 1.0)
-    assert undone == 0 and least > 0 and np.isfinite(path).all()
+    path, rejected, least, _ = climb(model, dataset(X, y), 40, 1.0)
+    assert rejected == 0 and least > 0 and np.isfinite(path).all()
     assert np.diff(path).min() > -1e-7 and path[-1] - path[-2] < 1e-4
 
 
 def test_counts_far_from_the_start_are_reached():
     model, data = setting(Poisson(1.0))
     far = Dataset(data.X, 1000 * data.y + 1e4, data.weight, data.noise)
-    path, undone, *_ = climb(model, far, STEPS, 1.0)
-    assert undone == 0 and np.isfinite(path).all() and abs(path[-1] - path[-2]) < 1e-6 * abs(path[-1])
+    path, rejected, *_ = climb(model, far, STEPS, 1.0)
+    assert rejected == 0 and np.isfinite(path).all() and abs(path[-1] - path[-2]) < 1e-6 * abs(path[-1])
 
 
 def test_three_classes_at_small_steps_do_not_crash():
@@ -165,7 +166,7 @@ def test_three_classes_at_small_steps_do_not_crash():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(2000, 2))
     y = (X[:, 0] > 0) + (X[:, 0] + X[:, 1] > 1.0).astype(float)
-    posterior = Latents(each=Whitened(X[:20], MeanPrecision(np.zeros((3, 20)), np.stack([np.eye(20)] * 3))))
+    posterior = IndependentLatents(base=Whitened(X[:20], MeanPrecision(np.zeros((3, 20)), np.stack([np.eye(20)] * 3))))
     model = cast(Model(Matern52(np.ones(2), 4.0), Softmax(3), posterior), jnp.float64)
     stepper = NaturalGradient(constant(0.1))
     state = stepper.init(model, len(X))
@@ -173,7 +174,7 @@ def test_three_classes_at_small_steps_do_not_crash():
     info = None
     for _ in range(60):
         model, state, info = step(model, state)
-    assert info is not None and not info.undone and info.bound > -0.3 * 2000  # from −2197
+    assert info is not None and not info.rejected and info.bound > -0.3 * 2000  # from −2197
 
 
 # --- The inner loop ---
@@ -188,10 +189,10 @@ def test_the_profile_of_a_gaussian_likelihood_is_the_collapsed_bound_and_so_is_i
     def of(vector, function, form):
         return function(form.rebuild(vector))
 
-    inner = free(model, lambda m: m.posterior.q)
+    inner = trainable(model, lambda m: m.posterior.q)
     ours = lambda m: profile(m, p.data(), last)[0]
     value, gradient = jax.jit(jax.value_and_grad(lambda x: of(x, ours, inner)))(inner.vector)
-    closed = free(p.sparse())
+    closed = trainable(p.sparse())
     tight = lambda m: bounds.collapsed(m, p.data()).tight
     truth, slopes = jax.jit(jax.value_and_grad(lambda x: of(x, tight, closed)))(closed.vector)
     close(value, truth, 1e-10)
@@ -206,7 +207,7 @@ def test_the_profile_of_a_gaussian_likelihood_is_the_collapsed_bound_and_so_is_i
 @pytest.mark.parametrize("name", ["bernoulli_logit", "student_t", "softmax_3", "robustmax_3"])
 def test_the_profile_s_gradient_is_that_of_finite_differences(name):
     model, data = setting(LIKELIHOODS[name]().likelihood)
-    every, last = free(model, lambda m: m.posterior.q, lambda m: m.posterior.Z), (model.posterior.q, 0.0)
+    every, last = trainable(model, lambda m: m.posterior.q, lambda m: m.posterior.Z), (model.posterior.q, 0.0)
     value = jax.jit(lambda x: profile(every.rebuild(x), data, last)[0])
     gradient = jax.jit(jax.grad(lambda x: profile(every.rebuild(x), data, last)[0]))(every.vector)
     h = 1e-3

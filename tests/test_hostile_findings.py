@@ -9,9 +9,9 @@ from hostile_tables import ARROW, parquet_bytes
 
 from pseudopoint import GPClassifier, GPRegressor
 from pseudopoint.estimators.notes import single_precision
-from pseudopoint.inducing import kmeans
 from pseudopoint.kernels import RBF
 from pseudopoint.metrics import interval, r2, rmse
+from pseudopoint.starts.inducing import kmeans
 from pseudopoint.tables import TableError, read_table
 
 N = 12

@@ -14,9 +14,8 @@ pytestmark = pytest.mark.edge
 
 PACKAGE = Path(pseudopoint.__file__).parent
 ORDER = """
-    programs params linalg data kernels likelihoods gaussians posteriors pathwise statistics bounds laplace history
-    inducing initial optimisers minimisers training optimise recipes files compiled processes persistence metrics tables
-    datasets estimators report reproduce tasks shell cli
+    files compilation params linalg data kernels likelihoods gaussians posteriors sampling bounds optimise starts
+    recipes processes persistence metrics tables datasets estimators report reproduce commands shell cli
 """.split()
 CORE = ORDER[: ORDER.index("recipes") + 1]
 EDGE_LIBRARIES = {"sklearn", "pandas", "pyarrow", "typer", "rich", "matplotlib"}

@@ -6,15 +6,15 @@ import oracles as o
 import pytest
 
 from pseudopoint.data import dataset
-from pseudopoint.inducing import METHODS, candidates, first, greedy_variance, kmeans, random, rpcholesky, sample
 from pseudopoint.kernels import RBF, Linear, Matern52, White
 from pseudopoint.likelihoods import Gaussian
-from pseudopoint.minimisers import lbfgsb
-from pseudopoint.optimise import tight
-from pseudopoint.params import cast, free
-from pseudopoint.posteriors import InducingPoints, Model
+from pseudopoint.optimise.fullbatch import lbfgsb
+from pseudopoint.optimise.named import tight
+from pseudopoint.params import cast, trainable
+from pseudopoint.posteriors import Collapsed, Model
 from pseudopoint.recipes import Settings, fit_model
 from pseudopoint.recipes.starts import RACE_ITERATIONS
+from pseudopoint.starts.inducing import METHODS, candidates, first, greedy_variance, kmeans, random, rpcholesky, sample
 
 EACH = pytest.mark.parametrize("method", [name for name in METHODS if name != "auto"])
 
@@ -197,8 +197,8 @@ def test_auto_goes_on_from_the_start_whose_bound_climbs_highest():
     model = cast(Model(RBF(np.ones(2), 1.0), Gaussian(0.1)), jnp.float64)
     climbed = {}
     for name, Z in candidates("auto", model.kernel, data, 5, 0).items():
-        runner = Model(model.kernel, model.likelihood, InducingPoints(jnp.asarray(Z)))
-        climbed[name] = lbfgsb(tight, free(runner), data, max_iter=RACE_ITERATIONS, scale=80.0).bound
+        runner = Model(model.kernel, model.likelihood, Collapsed(jnp.asarray(Z)))
+        climbed[name] = lbfgsb(tight, trainable(runner), data, max_iter=RACE_ITERATIONS, scale=80.0).bound
     assert max(climbed.values()) - min(climbed.values()) > 0.1  # the starts do differ
     settings = Settings(method="collapsed", num_inducing=5, inducing="auto", max_iter=1, lengthscale_prior=np.inf)
     fitted = fit_model(model.kernel, Gaussian(0.1), data, settings)

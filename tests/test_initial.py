@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from pseudopoint.initial import KERNELS, named_kernel, robust, ulapane
+from pseudopoint.starts.hyperparameters import KERNELS, named_kernel, robust, ulapane
 
 
 def ulapane_as_written(X, y):

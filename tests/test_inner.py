@@ -19,10 +19,11 @@ from pseudopoint.data import dataset
 from pseudopoint.gaussians import MeanPrecision
 from pseudopoint.kernels import Matern52
 from pseudopoint.likelihoods import RobustMax, Softmax, StudentT
-from pseudopoint.optimisers import NaturalGradient, constant, converge
-from pseudopoint.optimisers.anderson import Memory
+from pseudopoint.optimise.fullbatch import converge
+from pseudopoint.optimise.fullbatch.anderson import Memory
+from pseudopoint.optimise.minibatch import NaturalGradient, constant
 from pseudopoint.params import cast
-from pseudopoint.posteriors import Latents, Model, Whitened
+from pseudopoint.posteriors import IndependentLatents, Model, Whitened
 
 N, M = 60, 10
 
@@ -63,7 +64,7 @@ def setting(likelihood, variance):
     y = f if likelihood.latents == 1 else np.digitize(f, [-0.5, 0.7]).astype(float)
     lead = () if likelihood.latents == 1 else (likelihood.latents,)
     q = MeanPrecision(np.zeros((*lead, M)), np.broadcast_to(np.eye(M), (*lead, M, M)).copy())
-    posterior = Latents(each=Whitened(X[:M], q)) if lead else Whitened(X[:M], q)
+    posterior = IndependentLatents(base=Whitened(X[:M], q)) if lead else Whitened(X[:M], q)
     return cast(Model(Matern52(np.ones(2), variance), likelihood, posterior), jnp.float64), dataset(X, y)
 
 

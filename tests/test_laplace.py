@@ -16,9 +16,9 @@ from sklearn.gaussian_process.kernels import RBF as SklearnRBF
 from sklearn.gaussian_process.kernels import ConstantKernel
 
 from pseudopoint import bounds
+from pseudopoint.bounds.laplace import laplace
 from pseudopoint.data import dataset
 from pseudopoint.kernels import RBF, Constant, Matern52
-from pseudopoint.laplace import laplace
 from pseudopoint.likelihoods import Bernoulli, Poisson, StudentT
 from pseudopoint.params import cast
 from pseudopoint.posteriors import Model

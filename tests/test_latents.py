@@ -15,7 +15,7 @@ from pseudopoint.kernels import Matern52
 from pseudopoint.likelihoods import Gaussian, Heteroscedastic, Softmax
 from pseudopoint.linalg import cholesky, inverse_of_chol
 from pseudopoint.params import cast
-from pseudopoint.posteriors import Latents, Model, Unwhitened, Whitened
+from pseudopoint.posteriors import IndependentLatents, Model, Unwhitened, Whitened
 
 C, M, N = 3, 5, 11
 rng = np.random.default_rng(5)
@@ -38,7 +38,7 @@ def test_several_latent_functions_are_single_ones_side_by_side(family, separate)
     kernels = [cast(Matern52(LENGTHSCALES[c if separate else 0], 1.3), jnp.float64) for c in range(C)]
     qs = [cast(q, jnp.float64) for q in each_q()]
     kernel = stacked(kernels) if separate else kernels[0]
-    several = Latents(each=family(jnp.asarray(Z), stacked(qs)), separate=separate)
+    several = IndependentLatents(base=family(jnp.asarray(Z), stacked(qs)), separate=separate)
     projection = several.project(kernel)
     marginals, predictor = projection.marginals(jnp.asarray(X)), projection.predictor()
     single = [family(jnp.asarray(Z), q).project(k) for q, k in zip(qs, kernels, strict=True)]
@@ -57,7 +57,7 @@ def test_functions_that_share_the_kernel_share_its_factorisation():
     model = Model(
         cast(Matern52(LENGTHSCALES[0], 1.3), jnp.float64),
         Softmax(C),
-        Latents(each=Whitened(jnp.asarray(Z), stacked([cast(q, jnp.float64) for q in each_q()]))),
+        IndependentLatents(base=Whitened(jnp.asarray(Z), stacked([cast(q, jnp.float64) for q in each_q()]))),
     )
     data = dataset(X, np.arange(N) % 3)
     program = str(jax.make_jaxpr(lambda model: bounds.energy(model, data, N))(model))
@@ -70,7 +70,9 @@ def test_a_second_function_that_is_zero_leaves_a_gaussian_likelihood():
     known = MeanPrecision(np.zeros(M), 1e14 * np.eye(M))
     kernel = cast(Matern52(LENGTHSCALES[0], 1.3), jnp.float64)
     tiny = stacked([kernel, cast(Matern52(LENGTHSCALES[0], 1e-14), jnp.float64)])
-    both = Latents(each=Whitened(jnp.asarray(Z), stacked([cast(a, jnp.float64) for a in (q, known)])), separate=True)
+    both = IndependentLatents(
+        base=Whitened(jnp.asarray(Z), stacked([cast(a, jnp.float64) for a in (q, known)])), separate=True
+    )
     y = rng.normal(size=N)
     data = dataset(X, y)
     two = Model(tiny, cast(Heteroscedastic(0.5), jnp.float64), both)

@@ -30,8 +30,8 @@ from pseudopoint.data import dataset, draw, take
 from pseudopoint.gaussians import MeanPrecision
 from pseudopoint.kernels import RBF, Constant, Linear, Matern12, Matern32, Matern52
 from pseudopoint.likelihoods import Gaussian
-from pseudopoint.params import cast, free
-from pseudopoint.posteriors import InducingPoints, Model, Whitened
+from pseudopoint.params import cast, trainable
+from pseudopoint.posteriors import Collapsed, Model, Whitened
 
 SEEDS = range(3)
 BOTH = pytest.mark.parametrize("bound", ["vfe", "tight"])
@@ -99,7 +99,7 @@ def test_gradients_of_all_bounds_equal_finite_differences_of_the_oracles():
 
     def library(vector):
         kernel, likelihood = Matern52(jnp.exp(vector[:2]), jnp.exp(vector[2])), Gaussian(jnp.exp(vector[3]))
-        model = Model(kernel, likelihood, InducingPoints(vector[4:].reshape(-1, 2), jitter=0.0))
+        model = Model(kernel, likelihood, Collapsed(vector[4:].reshape(-1, 2), jitter=0.0))
         bound = sparse(model, data, p.Xs)
         return jnp.stack([exact(model, data, p.Xs)[0], bound.vfe, bound.tight, bound.upper])
 
@@ -194,7 +194,7 @@ def test_vfe_is_below_tight_below_the_evidence_below_the_upper_bound(shape, seed
         X[N // 2 :] = X[: N - N // 2]
         Z[M // 2 :] = X[rng.integers(0, N, M - M // 2)]
     rows = dataset(X, 3 * rng.normal(size=N), rng.uniform(0.2, 5, N), rng.uniform(0, 1, N) * rng.integers(0, 2, N))
-    model = cast(Model(kernel(*hyper), Gaussian(noise), InducingPoints(Z)), jnp.float64)
+    model = cast(Model(kernel(*hyper), Gaussian(noise), Collapsed(Z)), jnp.float64)
     vfe, tight, evidence, above = (float(value) for value in all_bounds(model, rows))
     rounding = 1e-9 * (1 + float(jnp.sum(rows.weight * rows.y**2)) / noise)
     assert np.isfinite([vfe, tight, evidence, above]).all()
@@ -219,7 +219,7 @@ def test_more_inducing_points_tighten_every_bound(seed):
 
 def test_chunks_change_neither_bounds_nor_gradients_nor_the_posterior():
     p = problem(5, weighted=True)
-    start, data = free(p.sparse()), p.data()
+    start, data = trainable(p.sparse()), p.data()
 
     @partial(jax.jit, static_argnums=1)
     @partial(jax.value_and_grad, has_aux=True)
@@ -245,7 +245,7 @@ def energies_and_gradient(start, batches):
 def test_minibatches_average_to_the_full_bound_and_its_gradient():
     p = problem(6, weighted=True)
     model, data = p.whitened(*random_q(6, len(p.Z))), p.data()
-    start = free(model)
+    start = trainable(model)
     gradient, full = energies_and_gradient(start, take(data, np.arange(24)[None]))
     close(full[0] + model.posterior.q.entropy(), elbo(model, data, p.Xs)[:2], 1e-12)
     for batch_size, count in [(6, 4), (5, 24)]:  # one epoch, where B divides N, or the B epochs of N batches

@@ -40,7 +40,7 @@ from pseudopoint.likelihoods import (
     Softmax,
     StudentT,
 )
-from pseudopoint.params import cast, free
+from pseudopoint.params import cast, trainable
 
 
 @pytest.mark.parametrize("check", LIKELIHOOD_CHECKS, ids=lambda check: check.__name__)
@@ -312,14 +312,14 @@ def test_fixed_fields_do_not_move():
         (RobustMax(3, 0.01), lambda l: l.epsilon),
     ):
         likelihood = cast(likelihood, float)
-        of = free(likelihood)
+        of = trainable(likelihood)
         moved: Any = of.rebuild(of.vector + 1.0)
         for a, b in zip(jax.tree.leaves(fixed(moved)), jax.tree.leaves(fixed(likelihood)), strict=True):
             np.testing.assert_array_equal(a, b)
 
 
 def test_learned_edges_keep_rising():
-    of = free(cast(Ordinal([-1.0, 0.2, 1.3], learn_edges=True), float))
+    of = trainable(cast(Ordinal([-1.0, 0.2, 1.3], learn_edges=True), float))
     for shift in (-20.0, -3.0, 3.0):
         moved: Any = of.rebuild(of.vector + shift)
         assert (np.diff(moved.edges()) > 0).all()

@@ -16,7 +16,7 @@ from lattice import close, problem
 
 from pseudopoint import bounds
 from pseudopoint.gaussians import MeanCovariance, MeanDiagonal, natural_gradient
-from pseudopoint.optimisers import ForwardNaturalGradient, Optax, constant
+from pseudopoint.optimise.minibatch import ForwardNaturalGradient, Optax, constant
 from pseudopoint.params import cast
 from pseudopoint.posteriors import Unwhitened, Whitened
 
@@ -118,4 +118,4 @@ def test_ordinary_gradients_train_it_with_everything_else(family):
         return model, info
 
     end, info = run(start)
-    assert info.bound[-1] > info.bound[0] + 10 and not info.undone.any() and (end.posterior.q.precision > 0).all()
+    assert info.bound[-1] > info.bound[0] + 10 and not info.rejected.any() and (end.posterior.q.precision > 0).all()

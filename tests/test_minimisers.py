@@ -6,17 +6,17 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from pseudopoint import minimisers
 from pseudopoint.data import dataset
-from pseudopoint.history import Record
 from pseudopoint.kernels import Matern52
 from pseudopoint.likelihoods import Gaussian
-from pseudopoint.minimisers import FitError, lbfgsb, quasi_newton
-from pseudopoint.minimisers.base import Climb
-from pseudopoint.minimisers.units import units
-from pseudopoint.optimise import tight
-from pseudopoint.params import cast, free, positive
-from pseudopoint.posteriors import InducingPoints, Model
+from pseudopoint.optimise import fullbatch as minimisers
+from pseudopoint.optimise.fullbatch import FitError, lbfgs, lbfgsb
+from pseudopoint.optimise.fullbatch.objective import Objective
+from pseudopoint.optimise.fullbatch.units import units
+from pseudopoint.optimise.named import tight
+from pseudopoint.optimise.result import Record
+from pseudopoint.params import cast, positive, trainable
+from pseudopoint.posteriors import Collapsed, Model
 
 TOP = np.array([0.3, -1.2, 2.0])
 CURVATURE = np.array([[3.0, 1.0, 0.0], [1.0, 50.0, 5.0], [0.0, 5.0, 2.0]])
@@ -28,7 +28,7 @@ class Point(eqx.Module):
 
 
 def at(*x, scale=3.0, frozen=()):
-    return free(cast(Point(np.array(x, float), np.asarray(scale)), jnp.float64), *frozen)
+    return trainable(cast(Point(np.array(x, float), np.asarray(scale)), jnp.float64), *frozen)
 
 
 def hill(point, data):
@@ -76,7 +76,7 @@ def test_the_maximum_of_a_concave_function_is_found():
     np.testing.assert_allclose(result.model.x, TOP, atol=1e-4)
     np.testing.assert_allclose(result.model.scale, np.e, rtol=1e-4)
     np.testing.assert_allclose(result.bound, 7.0, rtol=1e-9)
-    assert result.converged and result.undone == 0
+    assert result.converged and result.rejected == 0
     assert result.bound == float(jax.jit(hill)(result.model, 7.0))  # the model is the one whose bound is reported
 
 
@@ -150,7 +150,7 @@ def test_enough_is_asked_of_the_iterations_of_one_round_and_again_in_float64(coa
 
 def test_a_step_over_a_wall_is_undone_and_the_maximum_still_found():
     result = lbfgsb(walled, at(0.0), 0.0)
-    assert result.undone > 0
+    assert result.rejected > 0
     np.testing.assert_allclose(result.model.x, 0.9, atol=1e-3)
     np.testing.assert_allclose(result.bound, 0.0, atol=1e-4)
 
@@ -158,23 +158,23 @@ def test_a_step_over_a_wall_is_undone_and_the_maximum_still_found():
 def test_where_the_maximum_lies_behind_the_wall_the_best_point_before_it_is_returned():
     result = lbfgsb(cut_off, at(0.0), 0.0)
     x = float(result.model.x[0])
-    assert result.undone > 0 and 0.9 < x < 1
+    assert result.rejected > 0 and 0.9 < x < 1
     assert result.bound == float(jax.jit(cut_off)(result.model, 0.0)) >= max(record.bound for record in result.history)
 
 
 @pytest.mark.parametrize("bound", [walled, cut_off, lying])
 def test_the_best_of_all_points_that_were_tried_is_returned(bound, monkeypatch):
-    tried, evaluate = [], minimisers.base.evaluated
+    tried, evaluate = [], minimisers.objective.evaluated
 
     def watched(*arguments):
         value, gradient, carry = evaluate(*arguments)
         tried.append(float(value))
         return value, gradient, carry
 
-    monkeypatch.setattr(minimisers.base, "evaluated", watched)
+    monkeypatch.setattr(minimisers.objective, "evaluated", watched)
     result = lbfgsb(bound, at(0.0), 0.0)
     assert result.bound == np.nanmax(tried) and len(tried) == result.evaluations
-    assert result.undone == np.isnan(tried).sum()
+    assert result.rejected == np.isnan(tried).sum()
 
 
 @pytest.mark.parametrize("bound", [unreachable, sharp])
@@ -199,11 +199,11 @@ def bent(plane, data):
 
 
 def plane(Z, scale=2.0):
-    return free(cast(Plane(np.array(Z, float), np.asarray(scale)), jnp.float64))
+    return trainable(cast(Plane(np.array(Z, float), np.asarray(scale)), jnp.float64))
 
 
 def test_units_are_the_fourth_root_of_the_curvature_alike_for_a_column_with_geometric_mean_1():
-    climb = Climb(bent, plane(np.ones((3, 2))), 1.0)
+    climb = Objective(bent, plane(np.ones((3, 2))), 1.0)
     expected = np.array([10.0, 1.0] * 3 + [3.0]) ** -1
     expected /= np.exp(np.mean(np.log(expected)))
     np.testing.assert_allclose(units(climb, 1.0), expected, rtol=1e-6)
@@ -218,22 +218,22 @@ def flat_or_not(plane, data):
 
 
 def test_units_are_finite_where_a_bound_is_straight_or_not_known_and_1_where_it_is_straight_along_all():
-    unit = units(Climb(flat_or_not, plane(np.ones((3, 2))), None), None)
+    unit = units(Objective(flat_or_not, plane(np.ones((3, 2))), None), None)
     np.testing.assert_allclose(unit[0] / unit[1], 10.0, rtol=1e-6)  # (10⁻⁴)^-¼
     np.testing.assert_allclose(unit[6], unit[1], rtol=1e-6)
-    straight = units(Climb(lambda plane, data: jnp.sum(plane.Z), plane(np.ones((3, 2))), None), None)
+    straight = units(Objective(lambda plane, data: jnp.sum(plane.Z), plane(np.ones((3, 2))), None), None)
     np.testing.assert_array_equal(straight, np.ones(7))
 
 
 def test_rounds_follow_one_another_in_one_history_each_in_units_of_where_it_begins(monkeypatch):
-    begun, measure = [], quasi_newton.units
+    begun, measure = [], lbfgs.units
 
     def watched(climb, data):
         begun.append((len(climb.history), data))
         return measure(climb, data)
 
-    monkeypatch.setattr(quasi_newton, "units", watched)
-    monkeypatch.setattr(quasi_newton, "ROUND", 2)
+    monkeypatch.setattr(lbfgs, "units", watched)
+    monkeypatch.setattr(lbfgs, "ROUND", 2)
     short = lbfgsb(hill, at(5.0, 5.0, 5.0), 7.0, max_iter=8, probe=3.0)
     assert begun == [(0, 3.0), (2, 3.0), (6, 3.0)]  # 2, 4, and 2 of 8 iterations
     assert [record.step for record in short.history] == list(range(1, 9)) and not short.converged
@@ -254,8 +254,8 @@ def test_pseudo_points_and_hyperparameters_climb_faster_in_units():
         f = np.sin(2 * X[:, 0] + X[:, 5]) * np.cos(2 * X[:, 1]) + np.sin(2 * X[:, 2] + X[:, 3]) * X[:, 4]
         f += np.cos(2 * X[:, 6] - X[:, 7])
         data = dataset(X, (f - f.mean()) / f.std() + 0.03 * rng.normal(size=1500))
-        model = Model(Matern52(np.full(8, 8**0.5), 1.0), Gaussian(0.1), InducingPoints(jnp.asarray(X[:150])))
-        start = free(cast(model, jnp.float64))
+        model = Model(Matern52(np.full(8, 8**0.5), 1.0), Gaussian(0.1), Collapsed(jnp.asarray(X[:150])))
+        start = trainable(cast(model, jnp.float64))
         plain, quick = (lbfgsb(tight, start, data, max_iter=16, scale=1500.0, probe=probe) for probe in (None, data))
         gains.append(quick.bound - plain.bound)
     assert min(gains) > 100, gains
@@ -272,15 +272,15 @@ def fine_hill(point, data):
 
 def climbed(coarse, bound=hill, data=7.0, **options):
     """The result, and the precision of every evaluation."""
-    seen, evaluate = [], minimisers.base.evaluated
+    seen, evaluate = [], minimisers.objective.evaluated
 
-    def watched(haste, bound, free, *rest):
+    def watched(compile_mode, bound, free, *rest):
         seen.append(free.dtype)
-        return evaluate(haste, bound, free, *rest)
+        return evaluate(compile_mode, bound, free, *rest)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(minimisers.base, "evaluated", watched)
-        patch.setattr(quasi_newton, "ROUND", 2)
+        patch.setattr(minimisers.objective, "evaluated", watched)
+        patch.setattr(lbfgs, "ROUND", 2)
         result = lbfgsb(bound, at(5.0, 5.0, 5.0), np.float64(data), probe=np.float64(3.0), coarse=coarse, **options)
     return result, np.array([dtype == jnp.float32 for dtype in seen])
 
@@ -320,5 +320,5 @@ def test_without_leave_no_evaluation_is_in_float32(coarse):
 
 def test_a_start_that_is_not_finite_in_float32_is_climbed_from_in_float64():
     result, rough = climbed(lambda model: True, fine_hill, np.inf)
-    assert rough.sum() == 1 and rough[0] and result.undone == 1
+    assert rough.sum() == 1 and rough[0] and result.rejected == 1
     np.testing.assert_allclose(result.bound, 7.0, rtol=1e-9)

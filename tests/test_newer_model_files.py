@@ -13,9 +13,10 @@ import pytest
 from model_files import Line, assert_same, forge, refused
 from sklearn.model_selection import GridSearchCV
 
-from pseudopoint import GPClassifier, GPRegressor, ModelFileError, persistence, tasks
+from pseudopoint import GPClassifier, GPRegressor, ModelFileError, persistence
+from pseudopoint import commands as tasks
+from pseudopoint.commands.steps import _encoder
 from pseudopoint.tables import TableEncoder
-from pseudopoint.tasks.steps import _encoder
 
 pytestmark = pytest.mark.edge
 SETTINGS: dict[str, Any] = {"max_iter": 2, "initial": "robust"}

@@ -10,9 +10,9 @@ import pytest
 from lattice import problem
 
 from pseudopoint.bounds import collapsed
-from pseudopoint.minimisers import FitError, lbfgsb, projected_newton
-from pseudopoint.minimisers.newton import Minimum, descend, eigen_corrected, hessian
-from pseudopoint.params import cast, free, positive
+from pseudopoint.optimise.fullbatch import FitError, lbfgsb, projected_newton
+from pseudopoint.optimise.fullbatch.newton import Minimum, descend, eigen_corrected, hessian
+from pseudopoint.params import cast, positive, trainable
 
 EPS = float(np.finfo(float).eps)
 
@@ -255,11 +255,11 @@ class Point(eqx.Module):
 
 
 def at(*x, scale=3.0):
-    return free(cast(Point(np.array(x, float), np.asarray(scale)), jnp.float64))
+    return trainable(cast(Point(np.array(x, float), np.asarray(scale)), jnp.float64))
 
 
 def hill(point, data):
-    """Maximum `data` at x = (1, 2) and scale = e; NaN where log scale > 3."""
+    """OptimiseResult `data` at x = (1, 2) and scale = e; NaN where log scale > 3."""
     away = point.x - jnp.array([1.0, 2.0])
     value = data - away @ away * (1 + away[0] ** 2) - (jnp.log(point.scale) - 1) ** 2
     return jnp.where(jnp.log(point.scale) > 3, jnp.nan, value)
@@ -271,7 +271,7 @@ def test_the_maximum_of_a_bound_and_what_is_told_on_the_way():
     np.testing.assert_allclose(result.model.x, [1, 2], atol=1e-4)
     np.testing.assert_allclose(result.model.scale, np.e, rtol=1e-4)
     np.testing.assert_allclose(result.bound, 7.0, rtol=1e-8)
-    assert result.converged and result.undone == 0 and result.carry is None
+    assert result.converged and result.rejected == 0 and result.carry is None
     assert tuple(seen) == result.history and [r.step for r in seen] == list(range(1, len(seen) + 1))
     assert (np.diff([r.bound for r in seen]) >= 0).all() and seen[-1].bound <= result.bound
     assert (np.diff([r.seconds for r in seen]) >= 0).all() and seen[0].seconds > 0
@@ -291,7 +291,7 @@ def test_a_box_is_in_unconstrained_numbers_and_a_start_outside_is_moved_into_it(
 
 def test_trial_points_without_a_value_are_counted():
     result = projected_newton(hill, at(1.0, 2.0, scale=np.exp(2.99995)), 7.0)
-    assert result.undone >= 1
+    assert result.rejected >= 1
     np.testing.assert_allclose(result.bound, 7.0, rtol=1e-8)
 
 
@@ -314,7 +314,7 @@ def vfe(model, data):
 def test_means_pn_ends_where_means_l_bfgs_b_does():
     # Izmailov 3.3: the collapsed bound with fixed Z, two lengthscales, variance and noise.
     p = problem(1, N=80, M=8)
-    start = free(p._replace(noise=np.zeros(80)).sparse(), lambda m: m.posterior.Z)
+    start = trainable(p._replace(noise=np.zeros(80)).sparse(), lambda m: m.posterior.Z)
     data, N = p._replace(noise=np.zeros(80)).data(), 80.0
     assert start.vector.shape == (4,)
     newton = projected_newton(vfe, start, data, scale=N)
@@ -330,7 +330,7 @@ def test_means_pn_ends_where_means_l_bfgs_b_does():
     boxed = projected_newton(vfe, start, data, box=(lower, np.inf), scale=N)
     lowest = start.bijectors[-1].lower + np.exp(edge)
     np.testing.assert_allclose(boxed.model.likelihood.variance, lowest, rtol=1e-12)
-    held = free(boxed.model, lambda m: m.posterior.Z, lambda m: m.likelihood)
+    held = trainable(boxed.model, lambda m: m.posterior.Z, lambda m: m.likelihood)
     assert boxed.converged and boxed.bound < newton.bound
     np.testing.assert_allclose(boxed.bound / N, lbfgsb(vfe, held, data, scale=N).bound / N, rtol=0, atol=1e-6)
 

@@ -12,7 +12,7 @@ from pseudopoint.data import dataset
 from pseudopoint.datasets import load
 from pseudopoint.kernels import Matern52
 from pseudopoint.likelihoods import Gaussian
-from pseudopoint.linalg import cholesky, inverse_of_chol, sharpened
+from pseudopoint.linalg import cholesky, inverse_of_chol, refined_inverse
 from pseudopoint.params import cast
 from pseudopoint.posteriors import Model
 
@@ -88,7 +88,7 @@ def test_a_sharpened_inverse_whitens_as_a_triangular_solve_does():
         L, k = cholesky(kernel(X, X) + NOISE * np.eye(len(X))), kernel(X, T)
         rough = inverse_of_chol(L)
         solved = solve_triangular(L, k, lower=True)
-        off = [float(np.abs(W @ k - solved).max()) for W in (rough, sharpened(L, rough))]
+        off = [float(np.abs(W @ k - solved).max()) for W in (rough, refined_inverse(L, rough))]
     assert off[1] < 1e-3 * off[0]
     assert off[1] < 1e-7
 

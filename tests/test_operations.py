@@ -19,9 +19,9 @@ from pseudopoint.kernels import RBF
 from pseudopoint.likelihoods import Bernoulli, Gaussian, Softmax, StudentT
 from pseudopoint.likelihoods.multiclass import STEPS
 from pseudopoint.linalg.inverses import QUICK
-from pseudopoint.optimisers import NaturalGradient, Optax, constant
-from pseudopoint.params import cast, free
-from pseudopoint.posteriors import InducingPoints, Latents, Model, Whitened
+from pseudopoint.optimise.minibatch import NaturalGradient, Optax, constant
+from pseudopoint.params import cast, trainable
+from pseudopoint.posteriors import Collapsed, IndependentLatents, Model, Whitened
 from pseudopoint.recipes.objectives import profile
 
 N, M, B, D, C = 400, 2 * QUICK, 320, 3, 4
@@ -83,7 +83,7 @@ def test_a_likelihood_with_a_majoriser_takes_one_pass_too():
 def test_several_latent_functions_share_the_priors_factor():
     stepper = NaturalGradient(constant(0.1), optax.adam(0.01))
     q = jax.tree.map(lambda x: jnp.stack([x] * C), MeanPrecision(jnp.zeros(M), jnp.eye(M)))
-    start = cast(Model(RBF(np.full(D, 2.0), 1.5), Softmax(C), Latents(each=Whitened(X[:M], q))), "float64")
+    start = cast(Model(RBF(np.full(D, 2.0), 1.5), Softmax(C), IndependentLatents(base=Whitened(X[:M], q))), "float64")
     data = batch(np.arange(B) % float(C))
     counted = operations(lambda *at: stepper.step(*at, data, N), start, stepper.init(start, N))
     # K_uu of all; P and P_ω of each.
@@ -101,14 +101,14 @@ def concatenated(function, *at):
 def test_a_step_of_adam_never_lays_all_numbers_end_to_end():
     # XLA fuses what comes before into a concatenation, and then computes it number by number: up to 2.6 times the step.
     stepper, start = Optax(optax.adam(0.01)), model(Gaussian(0.1), MeanChol(np.zeros(M), np.eye(M)))
-    assert concatenated(lambda m: free(m).vector, start) == len(free(start).vector)
+    assert concatenated(lambda m: trainable(m).vector, start) == len(trainable(start).vector)
     assert concatenated(lambda *at: stepper.step(*at, batch(), N), start, stepper.init(start, N)) < M * M
 
 
 @pytest.mark.parametrize(("bound", "big", "small"), [("tight", 5, 3), ("vfe", 3, 5)])
 def test_a_collapsed_bound_and_its_gradient_are_a_few_products_with_the_rows(bound, big, small):
-    start = cast(Model(RBF(np.full(D, 2.0), 1.5), Gaussian(0.1), InducingPoints(X[:M])), "float64")
-    numbers, data = free(start), batch()
+    start = cast(Model(RBF(np.full(D, 2.0), 1.5), Gaussian(0.1), Collapsed(X[:M])), "float64")
+    numbers, data = trainable(start), batch()
 
     def count(chunk):
         value = lambda x: getattr(collapsed(numbers.rebuild(x), data, chunk), bound)
@@ -125,7 +125,7 @@ def test_a_collapsed_bound_and_its_gradient_are_a_few_products_with_the_rows(bou
 def test_a_profile_evaluates_the_prior_once_for_its_inner_loop_and_its_slopes():
     start = model(Bernoulli(), MeanPrecision(np.zeros(M), np.eye(M)))
     q, data = start.posterior.q, batch((X[:B, 0] > 0).astype(float))
-    numbers = free(start, lambda m: m.posterior.q)
+    numbers = trainable(start, lambda m: m.posterior.q)
     value = lambda x: profile(numbers.rebuild(x), data, (q, 0.0))[0]
     counted = operations(jax.value_and_grad(value), numbers.vector)
     # K_uu, and P of the q that was found, for S and for its entropy, which XLA makes one.

@@ -12,12 +12,12 @@ from lattice import close, problem
 from pseudopoint import GPClassifier, GPRegressor
 from pseudopoint.bounds import collapsed
 from pseudopoint.gaussians import AbstractGaussian, MeanChol, MeanLog, MeanPrecision
-from pseudopoint.history import Record
 from pseudopoint.likelihoods import Bernoulli, StudentT
-from pseudopoint.minimisers import FitError
-from pseudopoint.optimise import OPTIMISERS, Options, in_coordinates, optimise, tight_elbo
+from pseudopoint.optimise.fullbatch import FitError
+from pseudopoint.optimise.named import OPTIMISERS, Options, in_coordinates, optimise, tight_elbo
+from pseudopoint.optimise.result import Record
 from pseudopoint.params import cast
-from pseudopoint.posteriors import InducingPoints, Model, Whitened
+from pseudopoint.posteriors import Collapsed, Model, Whitened
 
 N, M = 60, 6
 PRIOR = MeanPrecision(np.zeros(M), np.eye(M))
@@ -56,7 +56,7 @@ def test_every_optimiser_climbs_moves_what_it_says_and_keeps_its_records(name):
     assert same(lambda m: m.posterior.Z) == (name in KEEP_POINTS)
     assert same(lambda m: (m.kernel, m.likelihood)) == (name in KEEP_ALL)
     assert len(result.history) > 0 and all(isinstance(record, Record) for record in result.history)
-    assert np.isfinite(np.array(result.history)).all() and result.undone == 0
+    assert np.isfinite(np.array(result.history)).all() and result.rejected == 0
     assert (np.diff([record.seconds for record in result.history]) > 0).all()
 
 
@@ -69,7 +69,7 @@ def test_those_that_hold_q_take_any_likelihood(name):
 def test_integrating_q_out_gives_the_best_q():
     model, data = start()
     end = optimise("vi-means", model, data).model
-    points = Model(end.kernel, end.likelihood, InducingPoints(end.posterior.Z, 0.0))
+    points = Model(end.kernel, end.likelihood, Collapsed(end.posterior.Z, 0.0))
     close(bound(end, data), collapsed(points, data).tight, 1e-9)
 
 

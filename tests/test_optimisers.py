@@ -16,21 +16,21 @@ from lattice import close, elbo, precision_form, problem, random_q, sparse
 from pseudopoint import bounds
 from pseudopoint.data import Dataset, draw, take
 from pseudopoint.gaussians import MeanChol, MeanPrecision
-from pseudopoint.optimisers import (
+from pseudopoint.optimise.minibatch import (
     SAG,
+    DiagonalPrecisionNaturalGradient,
     ForwardNaturalGradient,
     NaturalGradient,
     Optax,
     OrthogonalNaturalGradient,
-    ShiftNaturalGradient,
     Sites,
     SolveNaturalGradient,
     averaging,
     constant,
     log_linear,
 )
-from pseudopoint.params import free
-from pseudopoint.posteriors import Model, Orthogonal, PseudoObservations, Shifted, SolveGP, Whitened
+from pseudopoint.params import trainable
+from pseudopoint.posteriors import DiagonalPrecision, Model, Orthogonal, PseudoObservations, SolveGP, Whitened
 
 N, B = 24, 8
 
@@ -46,7 +46,7 @@ STEPPERS = {
     "sites": Sites(),
     "orthogonal": OrthogonalNaturalGradient(constant(0.3), rest=optax.adam(0.05)),
     "solve": SolveNaturalGradient(constant(0.3), optax.adam(0.05)),
-    "shift": ShiftNaturalGradient(constant(0.3), optax.adam(0.05)),
+    "shift": DiagonalPrecisionNaturalGradient(constant(0.3), optax.adam(0.05)),
 }
 O, BLIND = np.random.default_rng(6).normal(size=(3, 2)), MeanPrecision(np.zeros(3), np.eye(3))
 POSTERIORS = {  # of any q; else Whitened in MeanChol coordinates
@@ -54,7 +54,7 @@ POSTERIORS = {  # of any q; else Whitened in MeanChol coordinates
     Sites: lambda Z, m, S: Whitened(Z, precision_form(m, S), jitter=0.0),
     OrthogonalNaturalGradient: lambda Z, m, S: Orthogonal(Z, O, precision_form(m, S), np.zeros(3)),
     SolveNaturalGradient: lambda Z, m, S: SolveGP(Z, O, precision_form(m, S), BLIND),
-    ShiftNaturalGradient: lambda Z, m, S: Shifted(Z, PseudoObservations(m, 1 / np.diag(S))),
+    DiagonalPrecisionNaturalGradient: lambda Z, m, S: DiagonalPrecision(Z, PseudoObservations(m, 1 / np.diag(S))),
 }
 EACH = pytest.mark.parametrize("name", STEPPERS)
 EACH_WITH_ADAM = pytest.mark.parametrize("name", [name for name in STEPPERS if name != "sites"])
@@ -134,10 +134,10 @@ def bound_and_gradient(start, batch):
 def test_the_natural_stepper_gives_the_rest_the_gradient_of_the_elbo_at_fixed_q_in_the_same_pass():
     p, model, _ = start(NATURAL)
     stepper = NaturalGradient(constant(0.3), optax.sgd(0.1))
-    hyper = free(model, lambda m: m.posterior.q)
+    hyper = trainable(model, lambda m: m.posterior.q)
     value, gradient = bound_and_gradient(hyper, batch_of(p))
     new, _, info = jitted(stepper, model, stepper.init(model, N), batch_of(p))
-    close(free(new, lambda m: m.posterior.q).vector - hyper.vector, 0.1 * gradient, 1e-12)
+    close(trainable(new, lambda m: m.posterior.q).vector - hyper.vector, 0.1 * gradient, 1e-12)
     close(info.bound, value, 1e-12)
     close(info.gradient_norm, jnp.linalg.norm(gradient), 1e-12)
     assert float(jnp.min(jnp.abs(gradient))) > 1e-3  # every number had somewhere to go, Z included
@@ -164,9 +164,9 @@ def test_without_an_optimiser_of_the_rest_a_natural_step_touches_q_alone():
 def test_the_optax_stepper_steps_along_the_gradient_of_the_elbo():
     p, model, _ = start(PLAIN)
     stepper = Optax(optax.sgd(0.01))
-    value, gradient = bound_and_gradient(free(model), batch_of(p))
+    value, gradient = bound_and_gradient(trainable(model), batch_of(p))
     new, _, info = jitted(stepper, model, stepper.init(model, N), batch_of(p))
-    close(free(new).vector - free(model).vector, 0.01 * gradient, 1e-12)
+    close(trainable(new).vector - trainable(model).vector, 0.01 * gradient, 1e-12)
     close(info.bound, value, 1e-12)
 
 
@@ -197,7 +197,7 @@ FROZEN = (lambda m: m.posterior.Z, lambda m: m.likelihood)
 def test_what_is_frozen_keeps_every_bit(stepper):
     p, model, state = start(stepper)
     new, _, info = jitted(stepper, model, state, batch_of(p))
-    assert info.undone == 0
+    assert info.rejected == 0
     for select in FROZEN:
         assert bits(select(new)) == bits(select(model))
     moved = jnp.abs(new.kernel.lengthscale - model.kernel.lengthscale)  # pyright: ignore[reportAttributeAccessIssue]
@@ -228,13 +228,13 @@ def test_a_bad_batch_leaves_the_model_and_the_optimiser_as_they_were(name, field
     model, state, _ = jitted(stepper, model, state, batch_of(p))
     before = bits((model, state._replace(guard=0)))
     new, after, info = jitted(stepper, model, state, spoiled(p, field, value))
-    assert info.undone and float(after.guard.scale) == 0.5
+    assert info.rejected and float(after.guard.scale) == 0.5
     assert bits((new, after._replace(guard=0))) == before
     # The next steps are good again, and grow back to full ones.
     for step in range(2, 12):
         new, after, info = jitted(stepper, new, after, batch_of(p, step))
     assert bits(new) != bits(model) and all_finite((new, after))
-    assert not info.undone and float(after.guard.scale) == 1.0
+    assert not info.rejected and float(after.guard.scale) == 1.0
 
 
 @EACH_WITH_ADAM
@@ -242,14 +242,14 @@ def test_a_finite_gradient_out_of_all_proportion_does_not_stop_adam(name):
     # ‖g‖ = 1e140: its square is a number, and Adam's second moment would hold it for 600,000 steps.
     stepper = STEPPERS[name]
     p, model, state = start(stepper)
-    hyper = lambda model: np.asarray(free((model.kernel, model.likelihood)).vector)
+    hyper = lambda model: np.asarray(trainable((model.kernel, model.likelihood)).vector)
     way = {}
     for spoil in (False, True):
         here, memory, vectors = model, state, []
         for t in range(30):
             bad = spoil and t == 5
             here, memory, info = jitted(stepper, here, memory, spoiled(p, "y", 1e70) if bad else batch_of(p, t))
-            assert info.undone == bad and np.isfinite(info.gradient_norm)
+            assert info.rejected == bad and np.isfinite(info.gradient_norm)
             vectors.append(hyper(here))
         way[spoil] = np.linalg.norm(np.diff(vectors[10:], axis=0), axis=1)
     assert 0.5 < np.median(way[True] / way[False]) < 2
@@ -262,11 +262,11 @@ def test_a_gradient_that_stays_out_of_proportion_is_undone_once(name):
     stepper = STEPPERS[name]
     p, model, state = start(stepper)
     small = state._replace(guard=state.guard._replace(norm=jnp.asarray(1e-9)))
-    undone = []
+    rejected = []
     for t in range(4):
         model, small, info = jitted(stepper, model, small, batch_of(p, t))
-        undone.append(bool(info.undone))
-    assert undone == [True, False, False, False]
+        rejected.append(bool(info.rejected))
+    assert rejected == [True, False, False, False]
 
 
 def test_a_step_that_breaks_positive_definiteness_is_undone_and_halved_until_it_fits():
@@ -275,12 +275,12 @@ def test_a_step_that_breaks_positive_definiteness_is_undone_and_halved_until_it_
     model = p.whitened(np.zeros(6), 1e-4 * np.eye(6))
     stepper = NaturalGradient(constant(3.0))
     state = stepper.init(model, N)
-    for undone in (1, 2):
+    for rejected in (1, 2):
         new, state, info = jitted(stepper, model, state, batch_of(p))
         assert bits(new) == bits(model)
-        assert info.undone and float(state.guard.scale) == 0.5**undone
+        assert info.rejected and float(state.guard.scale) == 0.5**rejected
     new, state, info = jitted(stepper, model, state, batch_of(p))
-    assert not info.undone and bits(new) != bits(model)
+    assert not info.rejected and bits(new) != bits(model)
     assert np.linalg.eigvalsh(new.posterior.q.precision).min() > 1
     close(float(state.guard.scale), 0.25 * 1.1, 1e-15)
 
@@ -292,4 +292,4 @@ def test_an_optimiser_that_overflows_is_undone(name):
     stepper = dataclasses.replace(STEPPERS[name], **dict.fromkeys(places, explode))
     p, model, state = start(stepper)
     new, state, info = jitted(stepper, model, state, batch_of(p))
-    assert info.undone and bits(new) == bits(model)
+    assert info.rejected and bits(new) == bits(model)

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pseudopoint.kernels import RBF, Linear
-from pseudopoint.params import Number, bounded, cast, free, positive
+from pseudopoint.params import Number, bounded, cast, positive, trainable
 
 
 class Part(eqx.Module):
@@ -42,7 +42,7 @@ def rebuilt(every, vector):
 
 @jax.jit
 def freed(model):
-    return free(model)
+    return trainable(model)
 
 
 @jax.jit
@@ -119,7 +119,7 @@ class Named(eqx.Module):
 
 
 def test_positive_numbers_in_dictionaries_stay_positive():
-    every = free(cast(Named({"a": Part(0.5)}, {"b": np.asarray(0.25)}), jnp.float64))
+    every = trainable(cast(Named({"a": Part(0.5)}, {"b": np.asarray(0.25)}), jnp.float64))
     np.testing.assert_allclose(every.vector, np.log([0.5, 0.25]), rtol=1e-14)
 
 
@@ -185,7 +185,7 @@ def test_a_value_on_its_bound_starts_a_hair_inside():
 )
 def test_frozen_numbers_do_not_move_and_the_others_do(frozen, free_numbers):
     model = cast(toy(), jnp.float64)
-    some = free(model, *frozen)
+    some = trainable(model, *frozen)
     np.testing.assert_allclose(some.vector, np.asarray(freed(model).vector)[np.array(free_numbers, int)], rtol=1e-15)
     moved = numbers(rebuilt(some, some.vector + 1.0)) != numbers(model)
     np.testing.assert_array_equal(np.flatnonzero(moved), free_numbers)
@@ -194,7 +194,7 @@ def test_frozen_numbers_do_not_move_and_the_others_do(frozen, free_numbers):
 def test_a_frozen_number_does_not_freeze_its_namesakes():
     # One array object may stand in two places of a model.
     shared = jnp.asarray(0.7)
-    some = free(RBF(shared, shared), lambda kernel: kernel.lengthscale)
+    some = trainable(RBF(shared, shared), lambda kernel: kernel.lengthscale)
     np.testing.assert_allclose(some.vector, [np.log(0.7)], rtol=1e-14)
     moved = some.rebuild(some.vector + 1.0)
     assert moved.lengthscale == 0.7
@@ -219,7 +219,7 @@ def test_a_number_outside_its_interval_is_refused(value):
 @pytest.mark.parametrize("value", [2, [2, 3], (2, 3), np.array([2, 3]), np.float32(2.0), np.arange(1, 3)])
 def test_integers_become_numbers_that_can_be_learned(value):
     part = Part(value)
-    assert free(cast(part, jnp.float64)).vector.size == np.size(value)
+    assert trainable(cast(part, jnp.float64)).vector.size == np.size(value)
 
 
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])

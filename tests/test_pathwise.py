@@ -14,13 +14,13 @@ from conformance import KERNELS, formula, rows
 from lattice import close, precision_form, random_q
 
 from pseudopoint.bounds import collapsed, elbo, marginal
+from pseudopoint.bounds.laplace import laplace
 from pseudopoint.data import dataset
 from pseudopoint.kernels import RBF, AbstractKernel, Constant, Linear, Matern12, Matern52, Periodic, White
-from pseudopoint.laplace import laplace
 from pseudopoint.likelihoods import Bernoulli, Gaussian
 from pseudopoint.params import cast
-from pseudopoint.pathwise import Paths, _features, _posterior, _prior, paths
-from pseudopoint.posteriors import InducingPoints, Latents, Model, Predictor, Whitened
+from pseudopoint.posteriors import Collapsed, IndependentLatents, Model, Predictor, Whitened
+from pseudopoint.sampling import Paths, _features, _posterior, _prior, paths
 
 N, M, D, S = 12, 5, 2, 4000
 rng = np.random.default_rng(2)
@@ -45,7 +45,7 @@ def noisy(kernel):
 
 FAMILIES = {
     "exact": lambda kernel: marginal(model(kernel), dataset(X, y))[1],
-    "collapsed": lambda kernel: collapsed(model(kernel, InducingPoints(Z)), dataset(X, y)).predictor,
+    "collapsed": lambda kernel: collapsed(model(kernel, Collapsed(Z)), dataset(X, y)).predictor,
     "dense": lambda kernel: elbo(model(kernel, Whitened(Z, precision_form(MEAN, COV))), dataset(X, y), N)[1],
     "diagonal and decoupled": noisy,
     "Laplace": lambda kernel: laplace(model(kernel, likelihood=Bernoulli()), dataset(X, (y > 0).astype(float)))[1],
@@ -98,7 +98,7 @@ def test_with_exact_features_a_path_has_the_mean_and_the_covariance_of_the_poste
 
 def test_more_pseudo_points_than_the_kernel_has_features_lose_no_digits_that_the_jitter_leaves():
     # K_uu has rank 6 and 12 rows: six directions are jitter alone, and I − DKDᵀ has eigenvalues from 1e-9 to 1.
-    check_exact(collapsed(model(QUADRATIC, InducingPoints(X)), dataset(X, y)).predictor)
+    check_exact(collapsed(model(QUADRATIC, Collapsed(X)), dataset(X, y)).predictor)
 
 
 # --- the prior -------------------------------------------------------------------------------------------------------
@@ -255,7 +255,7 @@ def test_several_latent_functions_are_drawn_side_by_side(separate):
     qs = [cast(precision_form(*random_q(c, M)), jnp.float64) for c in range(2)]
     stack = lambda *trees: jax.tree.map(lambda *leaves: jnp.stack(leaves), *trees)
     kernels = [cast(Linear(np.array([0.3, v])) + Constant(0.4), jnp.float64) for v in (0.6, 1.2)]
-    posterior = Latents(Whitened(jnp.asarray(Z), stack(*qs)), separate=separate)
+    posterior = IndependentLatents(Whitened(jnp.asarray(Z), stack(*qs)), separate=separate)
 
     @jax.jit
     def run():

@@ -20,23 +20,23 @@ from pseudopoint import bounds
 from pseudopoint.gaussians import MeanChol, MeanCovariance, MeanDiagonal
 from pseudopoint.kernels import Matern52
 from pseudopoint.likelihoods import Gaussian, Heteroscedastic
-from pseudopoint.optimisers import with_q
-from pseudopoint.params import cast, free
+from pseudopoint.optimise.minibatch import with_q
+from pseudopoint.params import cast, trainable
 from pseudopoint.persistence import load, save
 from pseudopoint.posteriors import (
     AbstractPosterior,
     Decoupled,
-    DirectShift,
+    DiagonalPrecision,
+    DirectPrecision,
     Hybrid,
+    IndependentLatents,
     InverseHybrid,
-    Latents,
-    LogShift,
+    LogPrecision,
     Model,
     Orthogonal,
     Predictors,
     PseudoObservations,
-    Shifted,
-    SoftplusShift,
+    SoftplusPrecision,
     SolveGP,
     Unwhitened,
     Whitened,
@@ -69,10 +69,10 @@ POSTERIORS: dict[str, Callable[[int], AbstractPosterior]] = {
     "whitened": lambda seed: Whitened(Z, precision_form(*random_q(seed, M)), 0.0),
     "unwhitened": lambda seed: Unwhitened(Z, chol(seed, M), 0.0),
     "mean field": lambda seed: Whitened(Z, MeanDiagonal(numbers(seed, M), np.exp(numbers(seed + 1, M))), 0.0),
-    "O(M), log g": lambda seed: Shifted(Z, LogShift(*weights(seed)), 0.0),
-    "O(M), softplus g": lambda seed: Shifted(Z, SoftplusShift(*weights(seed)), 0.0),
-    "O(M), g itself": lambda seed: Shifted(Z, DirectShift(*weights(seed)), 0.0),
-    "O(M), observations": lambda seed: Shifted(Z, PseudoObservations(*weights(seed)), 0.0),
+    "O(M), log g": lambda seed: DiagonalPrecision(Z, LogPrecision(*weights(seed)), 0.0),
+    "O(M), softplus g": lambda seed: DiagonalPrecision(Z, SoftplusPrecision(*weights(seed)), 0.0),
+    "O(M), g itself": lambda seed: DiagonalPrecision(Z, DirectPrecision(*weights(seed)), 0.0),
+    "O(M), observations": lambda seed: DiagonalPrecision(Z, PseudoObservations(*weights(seed)), 0.0),
     "decoupled": lambda seed: Decoupled(
         Z, O, numbers(seed, G), np.eye(M) + np.tril(numbers(seed + 1, (M, M))), jitter=0.0
     ),
@@ -101,7 +101,7 @@ def look(posterior, kernel):
     """KL, q(f) at the rows in all forms, and predictions at all points."""
     projection = posterior.project(kernel)
     marginals, predictor = projection.marginals(XS), projection.predictor()
-    T = points(posterior.each if isinstance(posterior, Latents) else posterior)
+    T = points(posterior.base if isinstance(posterior, IndependentLatents) else posterior)
     moments = projection.moments(XS)
     return (
         projection.divergence,
@@ -152,7 +152,7 @@ def test_divergence_is_that_of_the_dense_gaussians_at_all_points(name):
 
 @EACH
 def test_slopes_are_those_of_finite_differences(name):
-    data, every = P.data(), free(made(name))
+    data, every = P.data(), trainable(made(name))
     bound = jax.jit(lambda vector: bounds.elbo(every.rebuild(vector), data, N, tight=False)[0])
     along = numbers(9, len(every.vector))
     slope = jax.grad(bound)(every.vector) @ along
@@ -167,8 +167,8 @@ def test_at_the_rows_of_a_table_bounds_and_slopes_are_the_same(name, several):
     if several:
         own = lambda p: [getattr(p, field) for field in p.own]
         each = eqx.tree_at(own, model.posterior, jax.tree.map(lambda x: jnp.stack([x, 2 * x]), own(model.posterior)))
-        model = Model(model.kernel, Heteroscedastic(), Latents(each=each))
-    data, every = P.data(), free(model)
+        model = Model(model.kernel, Heteroscedastic(), IndependentLatents(base=each))
+    data, every = P.data(), trainable(model)
 
     def bound(vector, at):
         model = every.rebuild(vector)
@@ -201,7 +201,7 @@ def test_several_functions_are_single_ones_side_by_side(name):
     pair = [made(name, seed) for seed in (0, 20)]
     own = lambda p: [getattr(p, field) for field in p.own]
     each = eqx.tree_at(own, pair[0].posterior, jax.tree.map(lambda *x: jnp.stack(x), *(own(m.posterior) for m in pair)))
-    divergence, *several = jax.tree.map(np.asarray, look(Latents(each=each), pair[0].kernel))
+    divergence, *several = jax.tree.map(np.asarray, look(IndependentLatents(base=each), pair[0].kernel))
     single = [seen(name, seed) for seed in (0, 20)]
     close(divergence, single[0][0] + single[1][0], 1e-11)
     for c in range(2):

@@ -19,7 +19,7 @@ from pseudopoint.likelihoods import Gaussian
 from pseudopoint.linalg import default_jitter
 from pseudopoint.params import Number, positive
 from pseudopoint.posteriors import (
-    InducingPoints,
+    Collapsed,
     Model,
     Predictor,
     TriangularPredictor,
@@ -155,7 +155,7 @@ def test_at_the_prior_predictions_are_the_prior_and_the_divergence_is_zero(name)
 
 
 def test_the_collapsed_posterior_predicts_from_the_optimal_q():
-    predictor = collapsed(model(InducingPoints(Z)), data()).predictor
+    predictor = collapsed(model(Collapsed(Z)), data()).predictor
     mean, variance, joint = predict(predictor, X_test)
     q = o.optimal_q(k(Z, X), KUU, (NOISE + extra) / weight, y)
     truth = o.sparse_predict(k(X_test, Z), np.diag(k(X_test, X_test)), KUU, *q)
@@ -192,7 +192,7 @@ def test_a_predictor_is_its_formula_also_with_two_sets_of_points():
 @pytest.mark.parametrize("rows", [M, 2, 1])
 def test_the_triangular_predictor_is_the_same_also_in_tiles(kernel, rows, monkeypatch):
     monkeypatch.setattr(base, "TILE", rows)
-    predictor = collapsed(model(InducingPoints(Z), kernel), data()).predictor
+    predictor = collapsed(model(Collapsed(Z), kernel), data()).predictor
     served = predictor.triangular()
     assert isinstance(served, TriangularPredictor) and len(served.tiles) == min(M // rows, base.TILES)
     assert not any(np.triu(row[-1], 1).any() for row in served.tiles)
@@ -229,7 +229,7 @@ class Counted(AbstractKernel):
 
 def test_a_prediction_takes_one_kernel_matrix():
     # The points of mean and variance are the same; a second kernel matrix would double the cost of every prediction.
-    predictor = jax.eval_shape(collapsed, model(InducingPoints(Z), Counted(RBF())), data()).predictor
+    predictor = jax.eval_shape(collapsed, model(Collapsed(Z), Counted(RBF())), data()).predictor
     COUNT.clear()
     jax.eval_shape(lambda predictor, X: predictor(X), predictor, jax.ShapeDtypeStruct((S, D), jnp.float64))
     assert COUNT == [(M, S)]
@@ -245,7 +245,7 @@ BIG = Matern52(LENGTHS, 1e4)
 @pytest.mark.parametrize("kernel", [KERNEL, BIG], ids=["", "variance 1e4"])
 @pytest.mark.parametrize("points", [Z, DUPLICATES, X_test[:M]], ids=["distinct", "duplicates", "test points"])
 def test_variances_are_positive_and_at_most_the_prior(kernel, points):
-    of = collapsed(model(InducingPoints(points), kernel), data())
+    of = collapsed(model(Collapsed(points), kernel), data())
     mean, variance, joint = predict(of.predictor, X_test)
     prior = float(kernel.variance)
     assert np.isfinite(mean).all() and np.isfinite(joint).all()

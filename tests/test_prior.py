@@ -10,12 +10,12 @@ import pytest
 
 from pseudopoint import GPClassifier, GPRegressor
 from pseudopoint.bounds import marginal
+from pseudopoint.compilation import program
 from pseudopoint.data import dataset
 from pseudopoint.kernels import RBF, Linear, Matern32, Periodic, White
-from pseudopoint.minimisers.base import _value_and_gradient
-from pseudopoint.params import cast, free
+from pseudopoint.optimise.fullbatch.objective import _value_and_gradient
+from pseudopoint.params import cast, trainable
 from pseudopoint.posteriors import Model
-from pseudopoint.programs import program
 from pseudopoint.recipes import Settings
 from pseudopoint.recipes.prior import LengthscalePrior
 
@@ -44,7 +44,7 @@ def test_an_infinite_spread_is_no_prior_and_neither_is_a_kernel_without_lengthsc
 def test_another_spread_compiles_nothing_new():
     X, y = few_rows_many_columns(0)
     GPRegressor(lengthscale_prior=1.0, max_iter=2).fit(X, y)
-    programs = [program(_value_and_gradient, haste, (0,)) for haste in (None, "brief")]
+    programs = [program(_value_and_gradient, compile_mode, (0,)) for compile_mode in (None, "brief")]
     before = [each._cache_size() for each in programs]
     GPRegressor(lengthscale_prior=np.inf, max_iter=2).fit(X, y)
     assert [each._cache_size() for each in programs] == before and sum(before)
@@ -62,7 +62,7 @@ def test_a_fit_ends_where_the_evidence_and_the_prior_balance():
     model = GPRegressor(lengthscale_prior=s).fit(X, y)
     learned = cast(Model(model.kernel_, model.likelihood_), jnp.float64)
     data = dataset((X - X.mean(0)) / X.std(0), (y - y.mean()) / y.std())
-    numbers = free(learned)
+    numbers = trainable(learned)
     slope = numbers.rebuild(jax.grad(lambda x: marginal(numbers.rebuild(x), data)[0])(numbers.vector))
     # ∂ log p(y)/∂ log ℓ = log(ℓ/ℓ₀)/s², ℓ₀ = √D; `rebuild` took the slopes for logarithms
     balance = np.log(model.kernel_.lengthscale / np.sqrt(D)) / s**2

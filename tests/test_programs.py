@@ -1,4 +1,4 @@
-"""Programs compiled in haste compute the same, and an XLA without the option is not asked for it."""
+"""Programs compiled in compile_mode compute the same, and an XLA without the option is not asked for it."""
 
 from typing import Any
 
@@ -7,8 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from pseudopoint import programs
-from pseudopoint.programs import program
+from pseudopoint import compilation as programs
+from pseudopoint.compilation import program
 
 
 def wave(x, n):
@@ -24,8 +24,8 @@ TRUTH = np.exp(-X[:, None] * X).sum(0) @ X + 3
 def test_haste_makes_three_different_programs_that_compute_the_same():
     """Under the flags of the other tests they would be three equal programs: nothing could differ."""
     sizes = []
-    for haste in (None, "brief", "once"):
-        function: Any = program(wave, haste, (1,))
+    for compile_mode in (None, "brief", "once"):
+        function: Any = program(wave, compile_mode, (1,))
         compiled = function.lower(X, 3).compile()
         np.testing.assert_allclose(compiled(X), TRUTH, rtol=1e-12)
         sizes.append(len(compiled.runtime_executable().serialize()))
@@ -34,19 +34,19 @@ def test_haste_makes_three_different_programs_that_compute_the_same():
     assert not programs._older() or abs(brief / quick - 1) > 0.02  # the older emitters write other loops
 
 
-@pytest.mark.parametrize("haste", [None, "brief", "once"])
-def test_a_program_is_made_once_for_the_same_arguments(haste):
-    compiled = program(wave, haste, (1,))
+@pytest.mark.parametrize("compile_mode", [None, "brief", "once"])
+def test_a_program_is_made_once_for_the_same_arguments(compile_mode):
+    compiled = program(wave, compile_mode, (1,))
     np.testing.assert_allclose(compiled(X, 3), TRUTH, rtol=1e-12)
-    assert program(wave, haste, (1,)) is compiled
+    assert program(wave, compile_mode, (1,)) is compiled
 
 
 def test_each_haste_is_asked_for_by_its_options(monkeypatch):
     asked = []
     monkeypatch.setattr(programs, "_older", lambda: {"older": True})
     monkeypatch.setattr(jax, "jit", lambda function, **options: asked.append(options["compiler_options"]) or function)
-    for haste in (None, "brief", "once"):
-        program.__wrapped__(wave, haste)
+    for compile_mode in (None, "brief", "once"):
+        program.__wrapped__(wave, compile_mode)
     assert asked == [None, {"older": True}, {"older": True, "xla_backend_optimization_level": 0}]
 
 

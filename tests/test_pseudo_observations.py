@@ -19,9 +19,9 @@ from pseudopoint import bounds
 from pseudopoint.data import dataset
 from pseudopoint.kernels import RBF, Matern52
 from pseudopoint.likelihoods import Gaussian, Heteroscedastic
-from pseudopoint.optimisers import ShiftNaturalGradient
+from pseudopoint.optimise.minibatch import DiagonalPrecisionNaturalGradient
 from pseudopoint.params import cast
-from pseudopoint.posteriors import Latents, LogShift, Model, PseudoObservations, Shifted
+from pseudopoint.posteriors import DiagonalPrecision, IndependentLatents, LogPrecision, Model, PseudoObservations
 
 observed = partial(shifted, shift=PseudoObservations)
 
@@ -55,7 +55,7 @@ def test_gradients_with_theta_held_equal_finite_differences_of_the_dense_bound()
         return elbo_oracle(moved, dense.Kuu, dense.Kuf, dense.Kff_diag, dense.noise, *dense_q(dense.Kuu, theta, g))
 
     def ours(theta, g, lengthscale, variance, noise, Z):
-        posterior = Shifted(Z, PseudoObservations(theta, g), 0.0)
+        posterior = DiagonalPrecision(Z, PseudoObservations(theta, g), 0.0)
         return bound_of(Model(Matern52(lengthscale, variance), Gaussian(noise), posterior), p.data())
 
     at = [np.asarray(x) for x in (theta, g, LENGTHSCALE, VARIANCE, NOISE, p.Z)]
@@ -68,7 +68,7 @@ def test_with_the_data_for_observations_q_is_the_posterior_under_every_kernel(le
     # θ = y/σ², g = 1/σ² at Z = X: nothing is left to learn when the kernel moves.
     p = given()
     q = PseudoObservations(p.y / NOISE, np.full(N, 1 / NOISE))
-    model = cast(Model(Matern52(lengthscale, VARIANCE), Gaussian(NOISE), Shifted(p.X, q, 0.0)), jnp.float64)
+    model = cast(Model(Matern52(lengthscale, VARIANCE), Gaussian(NOISE), DiagonalPrecision(p.X, q, 0.0)), jnp.float64)
     data = dataset(p.X, p.y)
     close(jax.jit(bound_of)(model, data), jax.jit(bounds.marginal)(model, data)[0], 1e-10)
 
@@ -91,12 +91,12 @@ def test_natural_steps_of_q_alone_are_those_in_mu_and_g(rule, jitter):
 def test_several_functions_step_as_in_mu_and_g():
     p = given()
     mu, g = np.stack([random_shift(c) for c in range(2)], axis=1)
-    each = Shifted(jnp.asarray(p.Z), cast(LogShift(mu, g), jnp.float64), 0.0)
-    held = cast(Model(Matern52(LENGTHSCALE, VARIANCE), Heteroscedastic(0.5), Latents(each)), jnp.float64)
+    each = DiagonalPrecision(jnp.asarray(p.Z), cast(LogPrecision(mu, g), jnp.float64), 0.0)
+    held = cast(Model(Matern52(LENGTHSCALE, VARIANCE), Heteroscedastic(0.5), IndependentLatents(each)), jnp.float64)
     q = PseudoObservations(jnp.asarray(mu), jnp.asarray(g))
     q = q.moved(mu, g, jnp.asarray(p.dense().Kuu), g)
     model = eqx.tree_at(lambda m: m.posterior.q, held, q)
-    after, truth = (steps(ShiftNaturalGradient, 0.3, each, dataset(p.X, p.y), 3) for each in (model, held))
+    after, truth = (steps(DiagonalPrecisionNaturalGradient, 0.3, each, dataset(p.X, p.y), 3) for each in (model, held))
     close(after[1].bound, truth[1].bound, 1e-10)
     close(after[0].posterior.q.g, truth[0].posterior.q.g, 1e-10)
 
@@ -109,13 +109,13 @@ def test_a_step_of_the_kernel_costs_little_where_it_is_ill_conditioned():
     jitter, g = 1e-10, np.full(40, 100.0)
     observations = PseudoObservations(100 * data.y, g)
     model = lambda q, lengthscale: cast(
-        Model(RBF(lengthscale, 1.0), Gaussian(0.01), Shifted(Z, q, jitter)), jnp.float64
+        Model(RBF(lengthscale, 1.0), Gaussian(0.01), DiagonalPrecision(Z, q, jitter)), jnp.float64
     )
     bound = jax.jit(lambda m: bound_of(m, data))
     start = model(observations, 0.6)
     best = bound(start)
     mu = start.posterior.project(start.kernel).mu
-    lost = [best - bound(model(q, 0.63)) for q in (observations, LogShift(mu, g))]
+    lost = [best - bound(model(q, 0.63)) for q in (observations, LogPrecision(mu, g))]
     assert abs(lost[0]) < 0.1 and lost[1] > 100 * abs(lost[0]), lost
 
 
@@ -125,9 +125,9 @@ def test_joint_steps_climb_and_no_observation_is_more_certain_than_the_jitter_le
     X = np.sort(rng.uniform(0, 3, 60))[:, None]
     data, jitter = dataset(X, np.sin(3 * X[:, 0])), 1e-2
     q = PseudoObservations(np.zeros(12), np.ones(12))
-    start = cast(Model(RBF(0.5, 1.0), Gaussian(1e-3), Shifted(X[::5], q, jitter)), jnp.float64)
-    rule = partial(ShiftNaturalGradient, rest=optax.adam(0.01))
+    start = cast(Model(RBF(0.5, 1.0), Gaussian(1e-3), DiagonalPrecision(X[::5], q, jitter)), jnp.float64)
+    rule = partial(DiagonalPrecisionNaturalGradient, rest=optax.adam(0.01))
     after, info = steps(rule, 1.0, start, data, 300)
-    assert not info.undone.any() and info.bound[-1] > info.bound[10] + 5
+    assert not info.rejected.any() and info.bound[-1] > info.bound[10] + 5
     ceiling = 1 / (jitter * after.kernel.variance)
     assert (after.posterior.q.g <= 1.1 * ceiling).all() and (after.posterior.q.g > 0.9 * ceiling).any()

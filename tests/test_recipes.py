@@ -11,17 +11,18 @@ import numpy as np
 import oracles as o
 import pytest
 
-from pseudopoint import GPClassifier, GPRegressor, inducing
+from pseudopoint import GPClassifier, GPRegressor
 from pseudopoint.data import dataset
 from pseudopoint.datasets import load
-from pseudopoint.initial import named_kernel, robust
 from pseudopoint.likelihoods import Bernoulli, Gaussian, Heteroscedastic, Poisson, Softmax
-from pseudopoint.optimise import tight
-from pseudopoint.params import cast, free
-from pseudopoint.posteriors import InducingPoints, Model
-from pseudopoint.recipes import Settings, choose_method, courses, fit_model, objectives, precision, starts
+from pseudopoint.optimise.named import tight
+from pseudopoint.params import cast, trainable
+from pseudopoint.posteriors import Collapsed, Model
+from pseudopoint.recipes import Settings, choose_method, fit_model, methods, objectives, precision, starts
 from pseudopoint.recipes.objectives import evidence
 from pseudopoint.recipes.prior import LengthscalePrior
+from pseudopoint.starts import inducing
+from pseudopoint.starts.hyperparameters import named_kernel, robust
 
 
 @pytest.mark.parametrize(
@@ -110,7 +111,7 @@ def test_many_rows_start_from_one_climb_on_a_sample(monkeypatch):
         assert climbs == [(500, starts.WARM_ITERATIONS), (750, starts.SAMPLE_ITERATIONS)]  # whole chunks of a third
         assert notes == ("inducing points: 20, started by kmeans (warm)",)
         warm = starts._warm(model, data, settings, prior, "float64")
-        plain = Model(warm.kernel, warm.likelihood, InducingPoints(inducing.kmeans(np.asarray(data.X), 20, 0)))
+        plain = Model(warm.kernel, warm.likelihood, Collapsed(inducing.kmeans(np.asarray(data.X), 20, 0)))
         assert tight(start, data) > tight(plain, data) + 0.1 * len(data)  # of all rows, though it climbed on few
         starts.start_sparse(model, data, settings._replace(max_iter=1), prior)
         assert climbs[-1] == (750, 10)  # a short fit has a short start
@@ -135,8 +136,8 @@ def test_many_numbers_are_measured_in_units_of_a_sample_and_few_in_their_own(mon
     with jax.enable_x64(True):
         model, data = naval()
         prior = LengthscalePrior.around(model.kernel, Settings())
-        sparse = Model(model.kernel, model.likelihood, InducingPoints(data.X[:20]))
-        assert len(free(sparse).vector) > objectives.FEW >= len(free(model).vector)
+        sparse = Model(model.kernel, model.likelihood, Collapsed(data.X[:20]))
+        assert len(trainable(sparse).vector) > objectives.FEW >= len(trainable(model).vector)
         result = objectives.maximise(tight, prior, sparse, data, 3, None)
         objectives.maximise(tight, prior, sparse, data, 1, None, objectives.points)
         objectives.maximise(evidence, prior, model, cast(inducing.sample(data, 100, 0), "float64"), 1, None)
@@ -195,7 +196,7 @@ def waves(noise, N=900, labels=False):
 def test_float32_serves_as_long_as_it_resolves_one_beside_the_rows():
     serves = precision.Serves(1000.0)
     eps = np.finfo(np.float32).eps
-    sparse = lambda noise: Model(named_kernel("rbf", 1.0, 2.0, 1), Gaussian(noise), InducingPoints(np.zeros((3, 1))))
+    sparse = lambda noise: Model(named_kernel("rbf", 1.0, 2.0, 1), Gaussian(noise), Collapsed(np.zeros((3, 1))))
     assert serves(sparse(1.01 * 1000 * 2 * eps)) and not serves(sparse(0.99 * 1000 * 2 * eps))
 
 
@@ -238,7 +239,7 @@ def test_float32_serves_where_rows_do_not_foretell_each_other():
 
 @pytest.mark.parametrize("labels", [False, True])
 def test_a_large_table_climbs_in_float32_and_ends_in_float64_where_float64_does(labels, monkeypatch):
-    for module in (starts, inducing, courses):
+    for module in (starts, inducing, methods):
         monkeypatch.setattr(module, "RACE_ROWS", 300)
     likelihood = Bernoulli() if labels else Gaussian(0.1)
     with jax.enable_x64(True):
@@ -265,18 +266,16 @@ def test_a_table_without_noise_climbs_in_float64(monkeypatch):
 def test_counts_and_other_likelihoods_of_any_curvature_climb_in_float64():
     Z = np.zeros((3, 1))
     kernel = named_kernel("rbf", 1.0, 1.0, 1)
-    assert precision.serves_classes(Model(kernel, Bernoulli(), InducingPoints(Z)), 1e6)
-    assert not precision.serves_classes(Model(kernel, Bernoulli(), InducingPoints(Z)), 1e8)
-    assert not precision.serves_classes(Model(kernel, Poisson(), InducingPoints(Z)), 10)
+    assert precision.serves_classes(Model(kernel, Bernoulli(), Collapsed(Z)), 1e6)
+    assert not precision.serves_classes(Model(kernel, Bernoulli(), Collapsed(Z)), 1e8)
+    assert not precision.serves_classes(Model(kernel, Poisson(), Collapsed(Z)), 10)
 
 
 def test_a_collapsed_bound_of_float32_has_no_column_in_float64_within_a_scope_of_float64():
     with jax.enable_x64(True):
         data = cast(waves(0.2), "float32")
-        start = cast(
-            Model(named_kernel("matern52", 1.0, 1.0, 2), Gaussian(0.1), InducingPoints(data.X[:20])), "float32"
-        )
-        numbers = free(start)
+        start = cast(Model(named_kernel("matern52", 1.0, 1.0, 2), Gaussian(0.1), Collapsed(data.X[:20])), "float32")
+        numbers = trainable(start)
         slope = jax.value_and_grad(lambda parts: tight(numbers.rebuild(parts), data))
         text = str(jax.make_jaxpr(slope)(numbers.parts))
     assert "f32[20,20]" in text and "f64[2" not in text and "f64[900" not in text

@@ -130,7 +130,7 @@ def test_files_and_minibatches(fitted, name, tmp_path):
     again = GPRegressor.load(tmp_path / "model")
     assert np.array_equal(again.predict_interval(X), fitted[name].predict_interval(X))
     small = GPRegressor(likelihood=name, method="svgp", num_inducing=15, batch_size=64, max_iter=100).fit(*table(name))
-    assert small.n_undone_ == 0 and small.score(*table(name, 400, 1)) > 0.1
+    assert small.n_rejected_ == 0 and small.score(*table(name, 400, 1)) > 0.1
 
 
 def test_outliers_do_not_move_a_student_t_fit():

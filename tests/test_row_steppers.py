@@ -18,11 +18,11 @@ from pseudopoint.data import Dataset, dataset, draw, take
 from pseudopoint.gaussians import MeanChol, MeanPrecision
 from pseudopoint.kernels import Matern52
 from pseudopoint.likelihoods import Bernoulli, Gaussian, Heteroscedastic, Poisson, Softmax, StudentT
-from pseudopoint.minimisers import FitError
-from pseudopoint.optimisers import SAG, NaturalGradient, Optax, Sites, constant, converge
-from pseudopoint.params import cast, free
-from pseudopoint.posteriors import Latents, Model, Unwhitened, Whitened, features, prior_factor
-from pseudopoint.training import fit, start
+from pseudopoint.optimise.fullbatch import FitError, converge
+from pseudopoint.optimise.minibatch import SAG, NaturalGradient, Optax, Sites, constant
+from pseudopoint.optimise.minibatch.loop import fit, start
+from pseudopoint.params import cast, trainable
+from pseudopoint.posteriors import IndependentLatents, Model, Unwhitened, Whitened, features, prior_factor
 
 N, B, M = 24, 7, 6  # the fourth batch spans two epochs
 SITES = Sites()
@@ -53,7 +53,7 @@ def setting(stepper, likelihood=None, seed=0):
     likelihood = Gaussian(0.15) if likelihood is None else likelihood
     q = coordinates(MeanPrecision if isinstance(stepper, Sites | NaturalGradient) else MeanChol, likelihood.latents)
     posterior = Whitened(p.Z, q, jitter=0.0)
-    posterior = posterior if likelihood.latents == 1 else Latents(each=posterior)
+    posterior = posterior if likelihood.latents == 1 else IndependentLatents(base=posterior)
     data = dataset(p.X, targets(likelihood, p), p.weight, p.noise)
     return cast(Model(Matern52(np.array([0.8, 1.3]), 1.7), likelihood, posterior), jnp.float64), data
 
@@ -117,9 +117,9 @@ def test_sites_of_the_whole_table_are_a_full_natural_step_and_converge_batch_by_
     close(ours.posterior.q.mean, truth.posterior.q.mean, 1e-10)
     close(ours.posterior.q.precision, truth.posterior.q.precision, 1e-10)
     close(info.bound, true_info.bound, 1e-10)
-    assert not info.undone
+    assert not info.rejected
     state, history = fit(start(model, SITES, data), SITES, data, steps=600, batch_size=B, segment=100)
-    assert history[-1].undone == 0 and finite(state)
+    assert history[-1].rejected == 0 and finite(state)
     # A natural step over all rows stays where 175 epochs have led.
     end, there = state.model.posterior.q, step(natural, state.model)[0].posterior.q
     close(end.mean, there.mean, 1e-8)
@@ -145,7 +145,7 @@ def test_three_epochs_of_sites_are_within_a_hundredth_of_a_nat_for_a_bernoulli_l
     value = jax.jit(lambda model: bounds.elbo(model, data, 2000)[0])
     run = partial(fit, stepper=SITES, data=data, batch_size=100, segment=60)
     state, history = run(start(model, SITES, data), steps=60)
-    assert history[-1].undone == 0 and -1e-5 < best - value(state.model) < 1e-2  # 7e-6
+    assert history[-1].rejected == 0 and -1e-5 < best - value(state.model) < 1e-2  # 7e-6
     state, _ = run(state, steps=240)
     assert abs(best - value(state.model)) < 1e-5  # what `converge` leaves
     h, H = sums(model, data, state.stepper_state)
@@ -177,7 +177,7 @@ REFUSED = {
     "separate": (
         FIXED,
         lambda m: m.posterior,
-        Latents(each=Whitened(np.ones((M, 2)), coordinates(MeanChol, 2)), separate=True),
+        IndependentLatents(base=Whitened(np.ones((M, 2)), coordinates(MeanChol, 2)), separate=True),
         "one kernel for all: use NaturalGradient or Optax",
     ),
 }
@@ -206,7 +206,7 @@ def test_sums_that_hold_for_other_hyperparameters_are_not_used(stepper):
     moved = eqx.tree_at(lambda m: m.kernel.lengthscale, model, 1.01 * model.kernel.lengthscale)
     state = start(model, stepper, data)
     state = eqx.tree_at(lambda s: s.model, state, moved)
-    with pytest.raises(FitError, match="had to be undone"):
+    with pytest.raises(FitError, match="had to be rejected"):
         fit(state, stepper, data, steps=4, batch_size=B, segment=4)
 
 
@@ -247,7 +247,7 @@ def test_the_first_step_is_the_plain_one_of_its_batch():
     plain = Optax(optax.sgd(0.01))
     ours, _, info = jitted(SAG(optax.sgd(0.01), optax.sgd(0.01)), model, start_of(model), take(data, rows), rows)
     truth, _, true_info = jitted(plain, model, plain.init(model, N), take(data, rows))
-    close(free(ours).vector, free(truth).vector, 1e-12)
+    close(trainable(ours).vector, trainable(truth).vector, 1e-12)
     close(info.bound, true_info.bound, 1e-12)
 
 
@@ -265,7 +265,7 @@ def test_sums_with_moving_features_are_those_of_the_stored_ones_and_the_bound_ri
     close(inner.H, H, 1e-10)
     # They are not the features of the last hyperparameters, which could not be subtracted.
     assert np.abs(inner.features - whitened_features(state.model, data.X).T).max() > 1e-4
-    assert history[-1].undone == 0 and history[-1].bound > history[0].bound + 10
+    assert history[-1].rejected == 0 and history[-1].bound > history[0].bound + 10
 
 
 def test_the_average_gradient_converges_at_a_constant_rate_where_the_plain_one_does_not():
@@ -275,7 +275,7 @@ def test_the_average_gradient_converges_at_a_constant_rate_where_the_plain_one_d
     norms = {}
     for stepper in (average, plain):
         state, history = fit(start(model, stepper, data), stepper, data, steps=3000, batch_size=B, segment=600)
-        assert history[-1].undone == 0
+        assert history[-1].rejected == 0
         norms[stepper] = max(float(np.abs(slope).max()) for slope in gradient(state.model, data))
     assert norms[average] < 1e-6 and norms[plain] > 1e-2
 
@@ -301,13 +301,13 @@ def test_a_bad_batch_leaves_q_and_the_table_as_they_were(stepper):
         array[rows[3]] = value
         bad = take(eqx.tree_at(lambda d, name=field: getattr(d, name), data, array), rows)
         new, after, info = jitted(stepper, model, state, bad, rows)
-        assert info.undone and float(after.guard.scale) == 0.5 and int(after.guard.steps) == 3
+        assert info.rejected and float(after.guard.scale) == 0.5 and int(after.guard.steps) == 3
         assert bits((new, after._replace(guard=0))) == before
     # The next step is half as long: of sites, of q, of the rest.
-    reached = (lambda model, state: state.table) if stepper is SITES else (lambda model, state: free(model).vector)
+    reached = (lambda model, state: state.table) if stepper is SITES else (lambda model, state: trainable(model).vector)
     full, full_state, _ = jitted(stepper, model, state, take(data, rows), rows)
     half, half_state, info = jitted(stepper, new, after, take(data, rows), rows)
-    assert not info.undone and finite((half, half_state)) and float(half_state.guard.scale) == 0.55
+    assert not info.rejected and finite((half, half_state)) and float(half_state.guard.scale) == 0.55
     way = reached(full, full_state) - reached(model, state)
     close(reached(half, half_state) - reached(model, state), 0.5 * way, 1e-12)
     assert np.abs(way).max() > 1e-3
@@ -318,7 +318,7 @@ def test_a_row_that_a_batch_holds_twice_is_exchanged_once(stepper):
     model, state, _, data = under_way(stepper, Bernoulli("logit"))
     rows = np.array([5, 0, 5, 11, 5, 0, 23])
     new, after, info = jitted(stepper, model, state, take(data, rows), rows)
-    assert not info.undone
+    assert not info.rejected
     h, H = sums(model, data, after)
     close(after.h, h, 1e-12)
     close(after.H, H, 1e-12)
@@ -338,7 +338,7 @@ def test_a_resumed_fit_is_an_uninterrupted_one_bit_for_bit(stepper):
     whole, _ = run(start(model, stepper, data), steps=15)
     part, _ = run(start(model, stepper, data), steps=5)
     resumed, _ = run(part, steps=10)
-    assert bits(resumed) == bits(whole) and resumed.step == 15 and whole.undone == 0
+    assert bits(resumed) == bits(whole) and resumed.step == 15 and whole.rejected == 0
 
 
 @pytest.mark.parametrize("stepper", [SITES, MOVING], ids=["sites", "sag_rest"])
@@ -359,7 +359,7 @@ def test_three_classes_by_the_average_gradient():
     stepper = SAG(optax.sgd(0.02))
     model, data = setting(stepper, Softmax(3))
     state, history = fit(start(model, stepper, data), stepper, data, steps=300, batch_size=B, segment=50)
-    assert history[-1].undone == 0 and state.stepper_state.table.shape == (N, 2, 3)
+    assert history[-1].rejected == 0 and state.stepper_state.table.shape == (N, 2, 3)
     assert max(float(np.abs(slope).max()) for slope in gradient(state.model, data)) < 0.1
     h, H = sums(model, data, state.stepper_state)
     close(state.stepper_state.h, h, 1e-10)

@@ -10,7 +10,7 @@ from lattice import problem, random_q
 
 from pseudopoint import bounds
 from pseudopoint.gaussians import MeanChol, MeanCovariance, MeanLog, MeanPrecision, Natural, NaturalChol
-from pseudopoint.minimisers import (
+from pseudopoint.optimise.fullbatch import (
     LBFGS,
     AbstractDirection,
     FitError,
@@ -19,10 +19,10 @@ from pseudopoint.minimisers import (
     Transformed,
     line_search,
 )
-from pseudopoint.minimisers.search import Point, brent
-from pseudopoint.optimisers.base import with_q
-from pseudopoint.params import cast, free
-from pseudopoint.posteriors import Latents, Model
+from pseudopoint.optimise.fullbatch.line_search import Point, brent
+from pseudopoint.optimise.minibatch.base import with_q
+from pseudopoint.params import cast, trainable
+from pseudopoint.posteriors import IndependentLatents, Model
 
 A = np.array([[3.0, 1.0, 0.0, 0.5], [1.0, 20.0, 5.0, 0.0], [0.0, 5.0, 2.0, 0.0], [0.5, 0.0, 0.0, 0.4]])
 TOP = np.array([0.3, -1.2, 2.0, 0.7])
@@ -34,7 +34,7 @@ class Vector(eqx.Module):
 
 
 def at(*x):
-    return free(cast(Vector(np.array(x, float)), jnp.float64))
+    return trainable(cast(Vector(np.array(x, float)), jnp.float64))
 
 
 def hill(model, data):
@@ -82,7 +82,7 @@ def assert_told(result, limit=60):
     assert (np.diff([r.bound for r in history]) > 0).all() and history[-1].bound <= result.bound
     assert all(np.isfinite(r.gradient_norm) and r.step_size > 0 for r in history)
     assert (np.diff([r.seconds for r in history]) > 0).all() and history[0].seconds > 0
-    assert (np.diff([r.undone for r in history]) >= 0).all() and history[-1].undone <= result.undone
+    assert (np.diff([r.rejected for r in history]) >= 0).all() and history[-1].rejected <= result.rejected
     assert result.evaluations <= 1 + (len(history) + 2) * 2 * (limit + 2)
 
 
@@ -243,7 +243,7 @@ def test_optax_directions_climb(direction):
 def test_up_to_a_wall():
     result = line_search(cut_off, at(0.0, 0.0), 0.0, Gradient())
     assert_told(result)
-    assert result.undone > 0 and result.converged
+    assert result.rejected > 0 and result.converged
     x = np.asarray(result.model.x)
     assert 1 - 1e-3 < x[0] < 1
 
@@ -310,20 +310,20 @@ def gaussian():
 def test_the_natural_direction_solves_a_gaussian_likelihood_in_few_steps_that_grow_to_one(cls):
     # Salimbeni 5.1: in coordinates other than θ the best step is small at first, and grows to 1.
     model, (data, best) = start(cls), gaussian()
-    result = line_search(elbo, free(model, hyper), data, NaturalDirection(), scale=40.0, tolerance=1e-12)
+    result = line_search(elbo, trainable(model, hyper), data, NaturalDirection(), scale=40.0, tolerance=1e-12)
     assert_told(result)
     assert result.converged and len(result.history) <= 9
     np.testing.assert_allclose(result.bound, best, rtol=0, atol=1e-10)
     steps = [r.step_size for r in result.history]
     assert steps[0] < 0.3 and abs(steps[-1] - 1) < 0.01
-    gradient = line_search(elbo, free(model, hyper), data, Gradient(), scale=40.0, max_iter=len(result.history))
+    gradient = line_search(elbo, trainable(model, hyper), data, Gradient(), scale=40.0, max_iter=len(result.history))
     assert best - gradient.bound > 1e-3
 
 
 @pytest.mark.parametrize("direction", [Gradient(), ADAM, LBFGS()], ids=["gradient", "adam", "lbfgs"])
 def test_ordinary_directions_climb_towards_the_collapsed_bound(direction):
     model, (data, best) = start(MeanChol), gaussian()
-    result = line_search(elbo, free(model, hyper), data, direction, scale=40.0, max_iter=25)
+    result = line_search(elbo, trainable(model, hyper), data, direction, scale=40.0, max_iter=25)
     assert_told(result)
     first = float(elbo(model, data))
     assert first < result.bound <= best + 1e-9 and best - result.bound < 0.3 * (best - first)
@@ -332,7 +332,7 @@ def test_ordinary_directions_climb_towards_the_collapsed_bound(direction):
 def test_the_best_step_in_natural_coordinates_is_one_and_enough():
     # Salimbeni 5.1, Hensman et al. 2013: θ + ∂L/∂η = θ* of a Gaussian likelihood.
     data, best = gaussian()
-    result = line_search(elbo, free(start(Natural), hyper), data, NaturalDirection(), scale=40.0)
+    result = line_search(elbo, trainable(start(Natural), hyper), data, NaturalDirection(), scale=40.0)
     (record,) = result.history
     np.testing.assert_allclose(record.step_size, 1, rtol=0, atol=1e-4)
     np.testing.assert_allclose(result.bound, best, rtol=0, atol=1e-8)
@@ -343,7 +343,7 @@ def test_from_a_root_with_columns_turned_the_way_is_the_same():
     data, _ = gaussian()
     model, signs = start(MeanChol), jnp.array([1.0, -1.0, -1.0, 1.0, -1.0])
     turned = eqx.tree_at(lambda m: m.posterior.q.chol, model, model.posterior.q.chol * signs)
-    one, other = (line_search(elbo, free(m, hyper), data, NaturalDirection(), max_iter=3) for m in (model, turned))
+    one, other = (line_search(elbo, trainable(m, hyper), data, NaturalDirection(), max_iter=3) for m in (model, turned))
     np.testing.assert_allclose([r.bound for r in other.history], [r.bound for r in one.history], rtol=1e-8)
     np.testing.assert_allclose(other.model.posterior.q.chol, one.model.posterior.q.chol * signs, atol=1e-4)
 
@@ -358,7 +358,7 @@ def spread(model, data):
 
 def place(model, *frozen):
     """Where a direction is asked for; the gradient is 1, 2, 3, …"""
-    every = free(model, *frozen)
+    every = trainable(model, *frozen)
     vector = np.asarray(every.vector)
     return Point(spread, every, jnp.eye(5) + 0.2, vector, np.arange(1.0, len(vector) + 1))
 
@@ -383,7 +383,7 @@ def test_several_latent_functions_have_each_its_own_natural_direction():
     both = jax.tree.map(lambda *leaves: np.stack(leaves), *each)
     one = PROBLEM.whitened(*moments[0])
     posterior = eqx.tree_at(lambda p: p.q, one.posterior, cast(both, jnp.float64))
-    latents = Latents(each=posterior)  # pyright: ignore[reportCallIssue]
+    latents = IndependentLatents(base=posterior)  # pyright: ignore[reportCallIssue]
     several = place(Model(one.kernel, one.likelihood, latents), hyper)
     change, _ = NaturalDirection()(several, None)
     means, chols = change[:10].reshape(2, 5), change[10:].reshape(2, 25)

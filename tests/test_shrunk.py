@@ -15,9 +15,9 @@ from lattice import close, precision_form, problem, random_q
 from pseudopoint import bounds
 from pseudopoint.data import dataset
 from pseudopoint.likelihoods import Bernoulli, Gaussian, Softmax, StudentT
-from pseudopoint.optimisers import NaturalGradient, constant
+from pseudopoint.optimise.minibatch import NaturalGradient, constant
 from pseudopoint.params import cast
-from pseudopoint.posteriors import Latents, Model, Shrunk, Whitened
+from pseudopoint.posteriors import IndependentLatents, Model, ShrunkResidual, Whitened
 
 P = problem(0)
 N, M = len(P.y), len(P.Z)
@@ -34,7 +34,7 @@ def rows(likelihood):
 def model(likelihood, v=None, q=Q) -> Model:
     """q at the problem's points, shrunk or not."""
     whitened = P.whitened(*q).posterior
-    posterior = whitened if v is None else Shrunk(each=whitened, num_data=N, v=v)
+    posterior = whitened if v is None else ShrunkResidual(base=whitened, num_data=N, v=v)
     return eqx.tree_at(lambda m: m.likelihood, P.model(posterior), cast(likelihood, jnp.float64))
 
 
@@ -84,8 +84,8 @@ def test_it_is_below_the_evidence():
     # Two rows: the evidence by a product rule of Gauss and Hermite.
     few = dataset(P.X[:2], np.array([1.0, 0.0]))
     one = model(Bernoulli(), 0.7, (Q[0][:1], Q[1][:1, :1]))
-    one = eqx.tree_at(lambda m: m.posterior.each.Z, one, P.Z[:1])
-    one = eqx.tree_at(lambda m: m.posterior, one, Shrunk(each=one.posterior.each, num_data=2, v=0.7))
+    one = eqx.tree_at(lambda m: m.posterior.base.Z, one, P.Z[:1])
+    one = eqx.tree_at(lambda m: m.posterior, one, ShrunkResidual(base=one.posterior.base, num_data=2, v=0.7))
     K = np.asarray(one.kernel(few.X, few.X))
     t, w = np.polynomial.hermite_e.hermegauss(80)
     f = np.linalg.cholesky(K) @ np.stack([a.ravel() for a in np.meshgrid(t, t)])
@@ -96,7 +96,7 @@ def test_it_is_below_the_evidence():
     for _ in range(5):
         one, state, _ = jax.jit(lambda *at: step.step(*at, few, 2))(one, state)
     best = bounds.shrunk(one, few)
-    standard = float(bounds.elbo(one.__class__(one.kernel, one.likelihood, one.posterior.each), few, 2)[0])
+    standard = float(bounds.elbo(one.__class__(one.kernel, one.likelihood, one.posterior.base), few, 2)[0])
     assert standard < float(bounds.elbo(best, few, 2)[0]) < evidence
 
 
@@ -104,7 +104,9 @@ def test_any_stepper_learns_v_with_the_rest_and_several_functions_share_it():
     C, rng = 3, np.random.default_rng(3)
     each = Whitened(P.Z, jax.tree.map(lambda x: jnp.stack([jnp.asarray(x)] * C), precision_form(*Q)))
     y = rng.integers(C, size=N).astype(float)
-    start = Model(P.model(None).kernel, Softmax(C), Shrunk(each=Latents(each=each), num_data=N, v=0.99))
+    start = Model(
+        P.model(None).kernel, Softmax(C), ShrunkResidual(base=IndependentLatents(base=each), num_data=N, v=0.99)
+    )
     start, data = cast(start, "float64"), dataset(P.X, y)
     held = (lambda m: m.kernel, lambda m: m.likelihood, lambda m: m.posterior.Z)
     stepper = NaturalGradient(constant(0.5), optax.adam(0.05), held)
@@ -116,6 +118,6 @@ def test_any_stepper_learns_v_with_the_rest_and_several_functions_share_it():
     close(at.posterior.v, bounds.shrunk(at, data).posterior.v, 2e-3)
     assert float(at.posterior.v) < 0.97 and bound[-1] > bound[0]
     # Predictions are those of q, whatever v.
-    plain = Model(at.kernel, at.likelihood, at.posterior.each)
+    plain = Model(at.kernel, at.likelihood, at.posterior.base)
     for a, b in zip(bounds.elbo(at, data, N)[1](P.Xs), bounds.elbo(plain, data, N)[1](P.Xs), strict=True):
         close(a, b, 1e-12)

@@ -19,9 +19,9 @@ from pseudopoint.data import dataset, draw, take
 from pseudopoint.gaussians import MeanChol, MeanPrecision
 from pseudopoint.kernels import Matern52
 from pseudopoint.likelihoods import Bernoulli, Gaussian, Softmax, StudentT
-from pseudopoint.optimisers import NaturalGradient, SolveNaturalGradient, averaging, constant
-from pseudopoint.params import cast, free
-from pseudopoint.posteriors import InducingPoints, Latents, Model, SolveGP, Whitened, block_optimum
+from pseudopoint.optimise.minibatch import NaturalGradient, SolveNaturalGradient, averaging, constant
+from pseudopoint.params import cast, trainable
+from pseudopoint.posteriors import Collapsed, IndependentLatents, Model, SolveGP, Whitened, block_optimum
 
 N, M, M2 = 24, 6, 4
 P = problem(0, weighted=True)
@@ -67,7 +67,7 @@ def test_the_divergence_is_the_dense_one_and_the_sum_of_two():
 @jax.jit
 def everything(model, data, Xs):
     """Both bounds with the tight one's gradient in all that both families share, and predictions."""
-    hyper = free(model, lambda m: m.posterior)
+    hyper = trainable(model, lambda m: m.posterior)
     value, slope = jax.value_and_grad(lambda x: bounds.elbo(hyper.rebuild(x), data, N)[0])(hyper.vector)
     at = lambda points: bounds.elbo(eqx.tree_at(_points, model, points), data, N)[0]
     vfe, predictor = bounds.elbo(model, data, N, tight=False)
@@ -148,7 +148,7 @@ def step(stepper, model, data, steps=1):
 @jax.jit
 def slope_in_q(model, data):
     """The gradient of both bounds in mean and precision of v and w."""
-    at = free(model, lambda m: m.kernel, lambda m: m.likelihood, lambda m: [m.posterior.Z, m.posterior.O])
+    at = trainable(model, lambda m: m.kernel, lambda m: m.likelihood, lambda m: [m.posterior.Z, m.posterior.O])
     return [jax.grad(lambda x, t=t: bounds.elbo(at.rebuild(x), data, N, t)[0])(at.vector) for t in (True, False)]
 
 
@@ -164,7 +164,7 @@ def statistics():
 
 def test_one_full_step_of_a_gaussian_likelihood_lands_on_the_optimum_with_weights_and_noise_of_rows():
     model, _, info = step(SolveNaturalGradient(constant(1.0)), solve(), P.data())
-    assert not info.undone.any()
+    assert not info.rejected.any()
     H, b, rest, x = statistics()
     best = block_optimum(jnp.asarray(H), jnp.asarray(b), M)
     for ours, truth in zip((model.posterior.q, model.posterior.r), (best.q, best.r), strict=True):
@@ -190,7 +190,7 @@ def test_one_full_step_of_a_gaussian_likelihood_lands_on_the_optimum_with_weight
 
 def test_the_collapsed_bound_has_the_slope_of_the_bound_at_the_best_q():
     model, *_ = step(SolveNaturalGradient(constant(1.0)), solve(), P.data())
-    rest = free(model, lambda m: [m.posterior.q, m.posterior.r])
+    rest = trainable(model, lambda m: [m.posterior.q, m.posterior.r])
 
     @jax.jit
     def slopes(x):
@@ -209,7 +209,7 @@ def test_one_epoch_of_averaging_ends_at_the_optimum_of_all_rows():
     one = jax.jit(lambda *a: stepper.step(*a, N))
     for t in range(N // B):
         model, state, info = one(model, state, take(data, draw(N, B, 0, t, 1)[0]))
-        assert not info.undone
+        assert not info.rejected
     best, _, _ = step(SolveNaturalGradient(constant(1.0)), solve(), data)
     for a, b in zip(jax.tree.leaves(model.posterior), jax.tree.leaves(best.posterior), strict=True):
         close(a, b, 1e-9)
@@ -228,7 +228,7 @@ def test_other_likelihoods_climb_at_every_full_step_to_where_the_slope_is_zero(n
     model, state, info = step(
         SolveNaturalGradient(constant(1.0), tight=False), solve(*PRIOR, likelihood=likelihood), data, 60
     )
-    assert not info.undone.any() and (np.diff(info.bound) > -1e-9).all() and info.bound[-1] > info.bound[0] + 5
+    assert not info.rejected.any() and (np.diff(info.bound) > -1e-9).all() and info.bound[-1] > info.bound[0] + 5
     slope = slope_in_q(model, data)[1]
     close(slope, np.zeros_like(slope), 1e-6)
 
@@ -245,7 +245,7 @@ def test_the_curvature_of_the_majoriser_is_averaged_over_steps():
 def several(qs, rs, likelihood):
     stack = lambda trees: jax.tree.map(lambda *leaves: jnp.stack(leaves), *trees)
     each = SolveGP(P.Z, O, *(stack([precision_form(*q) for q in of]) for of in (qs, rs)), jitter=0.0)
-    model = P.model(Latents(each))
+    model = P.model(IndependentLatents(each))
     return eqx.tree_at(lambda m: m.likelihood, model, cast(likelihood, jnp.float64))
 
 
@@ -266,17 +266,17 @@ def test_several_latent_functions_climb_together():
     data = dataset(P.X, (P.y > 0).astype(float))
     model = several([PRIOR[0]] * 2, [PRIOR[1]] * 2, Softmax(2))
     _, state, info = step(SolveNaturalGradient(constant(1.0)), model, data, 30)
-    assert not info.undone.any() and (np.diff(info.bound) > -1e-9).all() and info.bound[-1] > info.bound[0] + 3
+    assert not info.rejected.any() and (np.diff(info.bound) > -1e-9).all() and info.bound[-1] > info.bound[0] + 3
     assert state.X.shape == (2, M, M2) and float(info.gradient_norm[-1]) < 1e-6
 
 
 def test_the_rest_gets_the_gradient_of_the_bound_from_the_same_pass():
     stepper = SolveNaturalGradient(constant(0.3), optax.sgd(0.1), (lambda m: m.posterior.O,))
     frozen = (lambda m: [m.posterior.q, m.posterior.r], lambda m: m.posterior.O)
-    hyper = free(solve(), *frozen)
+    hyper = trainable(solve(), *frozen)
     slope = jax.jit(jax.grad(lambda x: bounds.elbo(hyper.rebuild(x), P.data(), N)[0]))(hyper.vector)
     new, _, _ = step(stepper, solve(), P.data())
-    close(free(new, *frozen).vector - hyper.vector, 0.1 * slope, 1e-11)
+    close(trainable(new, *frozen).vector - hyper.vector, 0.1 * slope, 1e-11)
     np.testing.assert_array_equal(new.posterior.O, O)
     alone, _, _ = step(SolveNaturalGradient(constant(0.3)), solve(), P.data())
     for a, b in zip(*(jax.tree.leaves([m.posterior.q, m.posterior.r]) for m in (new, alone)), strict=True):
@@ -286,7 +286,7 @@ def test_the_rest_gets_the_gradient_of_the_bound_from_the_same_pass():
 def test_a_bad_batch_is_undone():
     bad = eqx.tree_at(lambda d: d.y, P.data(), P.data().y.at[3].set(jnp.nan))
     model, state, info = step(SolveNaturalGradient(constant(1.0)), solve(), bad)
-    assert info.undone.all() and float(state.guard.scale) == 0.5
+    assert info.rejected.all() and float(state.guard.scale) == 0.5
     for a, b in zip(jax.tree.leaves(model), jax.tree.leaves(solve()), strict=True):
         np.testing.assert_array_equal(a, b)
 
@@ -294,7 +294,7 @@ def test_a_bad_batch_is_undone():
 @pytest.mark.parametrize(
     "posterior",
     [
-        InducingPoints(P.Z),
+        Collapsed(P.Z),
         Whitened(P.Z, precision_form(*V)),
         SolveGP(P.Z, O, precision_form(*V), MeanChol(W[0], np.linalg.cholesky(W[1]))),
     ],
@@ -310,6 +310,6 @@ def test_in_float32_a_step_is_that_of_float64():
     posterior = SolveGP(P.Z, O, precision_form(*V), precision_form(*W))
     single = cast(Model(kernel, Gaussian(0.15), posterior), jnp.float32)
     new, _, info = step(SolveNaturalGradient(constant(1.0)), single, cast(P.data(), jnp.float32))
-    assert new.posterior.q.mean.dtype == jnp.float32 and not info.undone.any()
+    assert new.posterior.q.mean.dtype == jnp.float32 and not info.rejected.any()
     close(new.posterior.r.mean, double.posterior.r.mean, 5e-3)
     close(new.posterior.q.mean, double.posterior.q.mean, 5e-3)

@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 
 from pseudopoint.bounds import collapsed
+from pseudopoint.bounds.row_sums import chunk_size, feature_sums, whitened_sums
 from pseudopoint.data import dataset
 from pseudopoint.kernels import RBF, Matern32
 from pseudopoint.likelihoods import Gaussian
-from pseudopoint.params import cast, free
-from pseudopoint.posteriors import InducingPoints, Model, features, prior_factor
-from pseudopoint.statistics import chunk_size, feature_sums, whitened_sums
+from pseudopoint.params import cast, trainable
+from pseudopoint.posteriors import Collapsed, Model, features, prior_factor
 
 N, M, D = 50, 6, 2
 rng = np.random.default_rng(0)
@@ -61,8 +61,8 @@ def test_sums_do_not_depend_on_the_chunks():
 def test_chunks_of_rows_of_weight_zero_are_passed_over():
     """What they hold is never computed: as inputs they may be anything."""
     weight = np.repeat([1.0, 0.0, 1.0, 0.0], [20, 10, 10, 10])
-    model = cast(Model(RBF(np.array([0.8, 1.3]), 1.5), Gaussian(0.1), InducingPoints(Z)), "float64")
-    numbers, bad = free(model), np.where(weight[:, None] > 0, X, np.nan)
+    model = cast(Model(RBF(np.array([0.8, 1.3]), 1.5), Gaussian(0.1), Collapsed(Z)), "float64")
+    numbers, bad = trainable(model), np.where(weight[:, None] > 0, X, np.nan)
     say = lambda data: jax.value_and_grad(lambda v: collapsed(numbers.rebuild(v), data, 10).tight)(numbers.vector)
     seen = weight > 0
     for a, b in zip(say(dataset(bad, y, weight)), say(dataset(X[seen], y[seen])), strict=True):
@@ -74,7 +74,7 @@ def test_an_ill_conditioned_bound_has_a_gradient_to_six_digits():
     # cancels in the residuals by 2e-5 of itself, and that of the slow sums by 2e-6.
     X = rng.normal(size=(2000, D))
     y = np.sin(X[:, 0]) + 1e-3 * rng.normal(size=2000)
-    start = free(cast(Model(RBF(np.full(D, 3.0), 2.0), Gaussian(1e-6), InducingPoints(X[:60] + 0.01)), "float64"))
+    start = trainable(cast(Model(RBF(np.full(D, 3.0), 2.0), Gaussian(1e-6), Collapsed(X[:60] + 0.01)), "float64"))
     slope = jax.jit(jax.grad(lambda x, data: collapsed(start.rebuild(x), data, 500).tight))
     order = rng.permutation(2000)
     one, two = slope(start.vector, dataset(X, y)), slope(start.vector, dataset(X[order], y[order]))

@@ -10,9 +10,9 @@ import pytest
 from commands import COMMAND
 from table_helpers import write
 
-from pseudopoint import tasks
-from pseudopoint.tasks.choice import choose_task
-from pseudopoint.tasks.steps import split
+from pseudopoint import commands as tasks
+from pseudopoint.commands.choice import choose_task
+from pseudopoint.commands.steps import split
 
 ROWS = 60
 QUICK: dict[str, Any] = {"max_iter": 3}

@@ -7,12 +7,13 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from pseudopoint import GPClassifier, GPRegressor, metrics, tasks
+from pseudopoint import GPClassifier, GPRegressor, metrics
+from pseudopoint import commands as tasks
 from pseudopoint.cli import OPTIMISER, POSTERIOR, Likelihood, Task, _plain
+from pseudopoint.commands.steps import split
 from pseudopoint.estimators.targets import CLASSIFICATION, REGRESSION
-from pseudopoint.optimise import OPTIMISERS
+from pseudopoint.optimise.named import OPTIMISERS
 from pseudopoint.recipes import FAMILIES
-from pseudopoint.tasks.steps import split
 
 pytestmark = pytest.mark.edge
 
@@ -170,7 +171,7 @@ def test_nothing_to_score_is_an_error_that_says_why(fitted):
 
 def test_probabilities_are_written_one_column_a_class(fitted, monkeypatch):
     folder, _ = fitted
-    monkeypatch.setattr("pseudopoint.tasks.steps.CHUNK_ROWS", 20)
+    monkeypatch.setattr("pseudopoint.commands.steps.CHUNK_ROWS", 20)
     for suffix in ("csv", "parquet"):
         done = tasks.predict_table(folder / "m.safetensors", folder / "train.csv", folder / f"p.{suffix}")
         assert done["columns"] == ["y_predicted", "y_p_high, or so", "y_p_low", "y_p_mid"] and done["rows"] == ROWS

@@ -9,10 +9,10 @@ from lattice import close, elbo, problem, sparse
 
 from pseudopoint.data import draw
 from pseudopoint.gaussians import MeanPrecision
-from pseudopoint.minimisers import FitError
-from pseudopoint.optimisers import NaturalGradient, averaging, constant
+from pseudopoint.optimise.fullbatch import FitError
+from pseudopoint.optimise.minibatch import NaturalGradient, averaging, constant
+from pseudopoint.optimise.minibatch.loop import fit, start
 from pseudopoint.posteriors import Model, Whitened
-from pseudopoint.training import fit, start
 
 N, B = 24, 8
 STEPPER = NaturalGradient(averaging(N, B), optax.adam(0.02))
@@ -95,7 +95,7 @@ def test_batches_of_one_row():
     alone = NaturalGradient(averaging(N, 1))
     p, state = ready(stepper=alone)
     state, history = fit(state, alone, p.data(), steps=N, batch_size=1)
-    assert history[-1].undone == 0
+    assert history[-1].rejected == 0
     close(elbo(state.model, p.data(), p.Xs).tight, sparse(p.sparse(), p.data(), p.Xs).tight, 1e-10)
 
 
@@ -126,21 +126,21 @@ def test_bad_batches_are_skipped_and_counted():
     p, state = ready()
     bad = spoil(p.data(), [4])  # one batch of three, every epoch
     state, history = fit(state, STEPPER, bad, steps=15, batch_size=B, segment=5)
-    assert history[-1].undone == 5
-    assert [record.undone for record in history] == sorted(record.undone for record in history)
+    assert history[-1].rejected == 5
+    assert [record.rejected for record in history] == sorted(record.rejected for record in history)
     assert all(np.isfinite(np.asarray(x)).all() for x in jax.tree.leaves(state))
     assert np.isfinite([record.bound for record in history]).all()
 
 
 def test_a_segment_of_nothing_but_bad_steps_is_a_fit_error():
     p, state = ready()
-    with pytest.raises(FitError, match="5 steps in a row had to be undone"):
+    with pytest.raises(FitError, match="5 steps in a row had to be rejected"):
         fit(state, STEPPER, spoil(p.data(), np.arange(0, N)), steps=15, batch_size=B, segment=5)
 
 
 def test_a_call_of_nothing_but_bad_steps_is_a_fit_error_however_short():
     p, state = ready()
-    with pytest.raises(FitError, match="had to be undone"):
+    with pytest.raises(FitError, match="had to be rejected"):
         fit(state, STEPPER, spoil(p.data(), np.arange(0, N)), steps=2, batch_size=B, segment=5)
 
 
@@ -151,16 +151,16 @@ def test_one_bad_step_at_the_end_is_undone_and_not_fatal():
     row = next(int(row) for row in last if all(row not in draw(N, B, 0, step, 1)[0] for step in (8, 9)))
     state, history = fit(state, STEPPER, spoil(p.data(), [row]), steps=11, batch_size=B, segment=5)
     assert state.step == 11 and [record.step for record in history] == [5, 10, 11]
-    assert history[-1].undone == history[-2].undone + 1
+    assert history[-1].rejected == history[-2].rejected + 1
 
 
 def test_bad_steps_before_a_pause_do_not_count_again_after_it():
     # Five bad steps so far are as many as a segment has steps; those after the pause are good.
     p, state = ready()
     state, history = fit(state, STEPPER, spoil(p.data(), [4]), steps=15, batch_size=B, segment=5)
-    assert history[-1].undone == 5
+    assert history[-1].rejected == 5
     state, history = fit(state, STEPPER, p.data(), steps=5, batch_size=B, segment=5)
-    assert state.step == 20 and history[-1].undone == 5
+    assert state.step == 20 and history[-1].rejected == 5
 
 
 @pytest.mark.parametrize("rate", [10.0, 1e5, 1e300])

@@ -14,17 +14,17 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from ..data import LARGEST, Standardiser, dataset, merge_duplicates
-from ..history import Progress, Record
-from ..initial import KERNELS, named_kernel, robust, ulapane
 from ..kernels import AbstractKernel, InUnits, check_columns
 from ..likelihoods import AbstractLikelihood, Offset
 from ..linalg import factorise
-from ..optimise import OPTIMISERS
+from ..optimise.named import OPTIMISERS
+from ..optimise.result import Progress, Record
 from ..persistence import load as load_tree
 from ..persistence import reading, writing
 from ..persistence import save as save_tree
 from ..processes import one_blas_thread, refuse_fork
 from ..recipes import FAMILIES, METHODS, Fitted, Settings, fit_model
+from ..starts.hyperparameters import KERNELS, named_kernel, robust, ulapane
 from . import notes
 from .checks import (
     choice,
@@ -102,7 +102,7 @@ class AbstractEstimator(BaseEstimator):
     upper_bound_: Any
     history_: Any
     n_iter_: Any
-    n_undone_: Any
+    n_rejected_: Any
     converged_: Any
     mean_: Any = None  # model files of version 0.1.0 have none
 
@@ -242,7 +242,7 @@ class AbstractEstimator(BaseEstimator):
         columns = zip(*fitted.history, strict=True) if fitted.history else [()] * len(Record._fields)
         self.history_ = {name: np.asarray(column, float) for name, column in zip(Record._fields, columns, strict=True)}
         self.n_iter_ = iterations
-        self.n_undone_, self.converged_ = fitted.undone, fitted.converged
+        self.n_rejected_, self.converged_ = fitted.rejected, fitted.converged
 
     def _inputs(self, X):
         if not hasattr(self, "predictor_"):

@@ -7,8 +7,8 @@ import numpy as np
 from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 
-from ..history import Progress
 from ..likelihoods import Bernoulli
+from ..optimise.result import Progress
 from . import notes
 from .base import AbstractEstimator
 from .targets import class_likelihood

@@ -11,10 +11,10 @@ from sklearn.base import RegressorMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from .. import pathwise
-from ..history import Progress
+from .. import sampling as pathwise
 from ..likelihoods import Gaussian, quantile
 from ..metrics import interval
+from ..optimise.result import Progress
 from . import notes
 from .base import AbstractEstimator, apply_learned, computing, joint
 from .checks import numbers, refuse_non_finite, shown, whole
@@ -53,7 +53,7 @@ class GPRegressor(RegressorMixin, AbstractEstimator):
     optimiser : str, default "auto"
         One of the papers' methods by name, from a plain start: "NGD+Adam" (as "svgp" does), "Adam", "GD", "L-BFGS",
         "svi-natural", "svi-SAG", "svi-FG", "svi-L-BFGS-B", "vi-means", "means-PN", "t-SVGP" and others
-        (`pseudopoint.optimise.OPTIMISERS` describes each); it implies the method.
+        (`pseudopoint.optimise.named.OPTIMISERS` describes each); it implies the method.
     posterior : str, default "whitened"
         Family of the approximate posterior: "whitened", "unwhitened", "diagonal" (2M numbers: Kobe 2021), "orthogonal",
         "hybrid", "decoupled" (more points for the mean: Salimbeni et al. 2018; Cheng and Boots 2017) or "solve" (Shi,
@@ -103,7 +103,7 @@ class GPRegressor(RegressorMixin, AbstractEstimator):
     bound_, bound_vfe_, upper_bound_ : lower bounds on the log evidence of the scaled target, and an upper bound, in
     nats (infinite where none is known). inducing_points_ : [M, D] in the units and columns of X (None for "exact").
     levels_ : the values of an ordinal target. predictor_ : all that predicts. history_ : arrays step, bound,
-    gradient_norm, step_size, undone, seconds. n_iter_, n_undone_, converged_. notes_ : sentences that a user should
+    gradient_norm, step_size, rejected, seconds. n_iter_, n_rejected_, converged_. notes_ : sentences that a user should
     read: rows that were merged or are far from all others, a limit that was reached, weights of an unusual sum, …
 
     Examples

@@ -19,6 +19,8 @@ __all__ = ["rebuilt", "tree_of"]
 TEXT: dict[str, Callable] = {"feature_names_in_": lambda names: np.asarray(names, object), "classes_": np.asarray}
 OPTIONAL = {"feature_names_in_"}  # scikit-learn sets it where columns have names
 PARTS = {"parameters", "state", "extra"}
+# Names in files of earlier versions.
+RENAMED: dict[str, str] = {"n_undone_": "n_rejected_"}
 
 
 def tree_of(model: Any, extra: Any) -> dict[str, Any]:
@@ -44,7 +46,10 @@ def rebuilt(cls: Callable[..., Any], tree: dict[str, Any]) -> tuple[Any, Any]:
 
     Raises ModelFileError, from the verb on, if the tree has what the class does not know, or lacks what has no default.
     """
-    model, state, declared = cls(), tree["state"], _declared(cls)
+    model, declared = cls(), _declared(cls)
+    state: dict[str, Any] = {RENAMED.get(name, name): value for name, value in tree["state"].items()}
+    if "undone" in state.get("history_", ()):
+        state["history_"] = {"rejected" if key == "undone" else key: x for key, x in state["history_"].items()}
     settings = model.get_params(deep=False).keys()
     unknown = [*(tree.keys() - PARTS), *(tree["parameters"].keys() - settings), *(state.keys() - declared)]
     if unknown:

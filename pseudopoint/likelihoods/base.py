@@ -79,7 +79,7 @@ class AbstractLikelihood(eqx.Module):
         """P(Y ≤ y | f). By SciPy, as is all of `quantiles.py`: arrays of NumPy, outside of JAX's programs."""
         raise NotImplementedError(f"{type(self).__name__} has no cdf, so it has no intervals")
 
-    def bump(self, y: Rows) -> tuple[Rows, Rows]:
+    def peak_hint(self, y: Rows) -> tuple[Rows, Rows]:
         """Where in f the likelihood of y changes, and over what distance: guides quadrature, never a result."""
         return jnp.zeros_like(y), jnp.ones_like(y)
 
@@ -92,7 +92,7 @@ class AbstractLikelihood(eqx.Module):
 
     def log_density(self, mean: Latent, variance: Latent, y: Rows) -> Rows:
         """log E[p(y | f)] for f ~ N(mean, variance): the predictive log density (or probability) of y."""
-        return log_expect(lambda f: self.log_prob(f, y), mean, variance, *self.bump(y))
+        return log_expect(lambda f: self.log_prob(f, y), mean, variance, *self.peak_hint(y))
 
     def predict(self, mean: Latent, variance: Latent) -> Moments:
         """Mean and variance of y for f ~ N(mean, variance): E m(f), and E v(f) + V m(f) for moments (m, v) given f."""
@@ -107,13 +107,13 @@ class AbstractLikelihood(eqx.Module):
 
     def predictive_cdf(self, mean: Latent, variance: Latent, y: Rows) -> Rows:
         """P(Y ≤ y) = E[P(Y ≤ y | f)] for f ~ N(mean, variance); arrays of NumPy."""
-        return expect_bounded(lambda f: self.cdf(f, y), mean, variance, *self.bump(y))
+        return expect_bounded(lambda f: self.cdf(f, y), mean, variance, *self.peak_hint(y))
 
     def shrinkage(self, residual: Rows, weight: Rows) -> Rows:
         """v* ∈ (0, 1]: how far the tight bound shrinks the residual variance dᵢ (methods a.1). 1 unless `shrinks`."""
         return jnp.ones_like(residual)
 
-    def slopes(self, mean: Latent, variance: Latent, y: Rows) -> Slopes:
+    def expectation_gradients(self, mean: Latent, variance: Latent, y: Rows) -> Slopes:
         """∂/∂mean and ∂/∂variance of `expectation`. The curvature of a row is β = −2 ∂/∂variance."""
         total = lambda mean, variance: jnp.sum(self.expectation(mean, variance, y))
         return jax.grad(total, (0, 1))(mean, variance)

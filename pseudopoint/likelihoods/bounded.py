@@ -193,6 +193,6 @@ class Beta(AbstractLikelihood):
         alpha, beta = (np.maximum(self.scale * expit(sign * f), 1e-30) for sign in (1, -1))  # NaN at 0
         return betainc(alpha, beta, y)
 
-    def bump(self, y: Rows) -> tuple[Rows, Rows]:
+    def peak_hint(self, y: Rows) -> tuple[Rows, Rows]:
         """logit y, 1/√((s + 1) y(1 − y))."""
         return jnp.log(y) - jnp.log1p(-y), 1 / jnp.sqrt((self.scale + 1) * y * (1 - y))

@@ -72,9 +72,9 @@ class Offset(AbstractLikelihood):
         """P(Y ≤ y | f + c)."""
         return self.likelihood.cdf(self._moved(f), y)
 
-    def bump(self, y: Rows) -> tuple[Rows, Rows]:
+    def peak_hint(self, y: Rows) -> tuple[Rows, Rows]:
         """Where in f the likelihood of y changes: c below where it does without c; for one latent function."""
-        centre, width = self.likelihood.bump(y)
+        centre, width = self.likelihood.peak_hint(y)
         return centre - self.constant, width
 
     def expectation(self, mean: Latent, variance: Latent, y: Rows) -> Rows:
@@ -101,9 +101,9 @@ class Offset(AbstractLikelihood):
         """v*, in which the constant has no part."""
         return self.likelihood.shrinkage(residual, weight)
 
-    def slopes(self, mean: Latent, variance: Latent, y: Rows) -> Slopes:
+    def expectation_gradients(self, mean: Latent, variance: Latent, y: Rows) -> Slopes:
         """∂/∂mean and ∂/∂variance of `expectation`."""
-        return self.likelihood.slopes(self._moved(mean), variance, y)
+        return self.likelihood.expectation_gradients(self._moved(mean), variance, y)
 
     def majoriser(self, mean: Latent, variance: Latent, y: Rows, slopes: Slopes) -> Latent:
         """The curvature with which a step of the mean goes up."""

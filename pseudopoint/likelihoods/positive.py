@@ -73,7 +73,7 @@ class Poisson(AbstractLikelihood):
         """Γ(y + 1, λ)/Γ(y + 1), continued between whole y."""
         return gammaincc(y + 1, self.scale * _exp(f))
 
-    def bump(self, y: Rows) -> tuple[Rows, Rows]:
+    def peak_hint(self, y: Rows) -> tuple[Rows, Rows]:
         """log(y/scale), 1/√y."""
         return jnp.log((y + 0.5) / self.scale), 1 / jnp.sqrt(y + 0.5)
 
@@ -111,7 +111,7 @@ class NegativeBinomial(AbstractLikelihood):
         """I_p(r, y + 1), p = r/(r + λ), continued between whole y."""
         return betainc(self.shape, y + 1, self.shape / (self.shape + self.scale * _exp(f)))
 
-    def bump(self, y: Rows) -> tuple[Rows, Rows]:
+    def peak_hint(self, y: Rows) -> tuple[Rows, Rows]:
         """log(y/scale), √(1/y + 1/r)."""
         return jnp.log((y + 0.5) / self.scale), jnp.sqrt(1 / (y + 0.5) + 1 / self.shape)
 
@@ -158,7 +158,7 @@ class Gamma(AbstractLikelihood):
         """γ(α, αy/m)/Γ(α)."""
         return gammainc(self.shape, self.shape * y / self.scale * _exp(-f))
 
-    def bump(self, y: Rows) -> tuple[Rows, Rows]:
+    def peak_hint(self, y: Rows) -> tuple[Rows, Rows]:
         """log(y/scale), 1/√α."""
         return jnp.log(y / self.scale), 1 / jnp.sqrt(self.shape) + jnp.zeros_like(y)
 
@@ -199,6 +199,6 @@ class Exponential(AbstractLikelihood):
         """1 − e^{−y/m}."""
         return -np.expm1(-y / self.scale * _exp(-f))
 
-    def bump(self, y: Rows) -> tuple[Rows, Rows]:
+    def peak_hint(self, y: Rows) -> tuple[Rows, Rows]:
         """log(y/scale), 1."""
         return jnp.log(y / self.scale), jnp.ones_like(y)

@@ -113,7 +113,7 @@ def _log1p_and_slopes(distance, variance, scale):
     return value, u.imag, in_variance.real, u.real - 2 / scale
 
 
-# Ends of panels in units of each bump's width: fine in its middle, growing outward.
+# Ends of panels in units of each peak_hint's width: fine in its middle, growing outward.
 _NEAR = np.array([0.0, 0.5, 1.0, 1.6, 2.3, 3.1, 4.0, 5.2, 7.0, 10.0])
 _FAR = np.array([0.0, 0.5, 1.0, 2.0, 3.5, 6.0, 10.0, 20.0, 60.0, 300.0])
 _NEARBY, _AROUND = np.array([0.0, 1.0, 2.0, 3.2, 5.0, 8.0]), np.array([0.0, 1.0, 2.2, 4.0, 8.0, 20.0, 60.0])
@@ -235,8 +235,8 @@ def plus_gumbel(variance: Rows) -> Callable[[Rows], tuple[Rows, Rows, Rows]]:
     def F(t):
         z, d = (t - m0) * root, t - m
         slope, g = root * jnp.exp(-0.5 * z**2) / math.sqrt(2 * math.pi), d * q
-        bump = height * jnp.exp(-0.5 * d * g)
-        sums = lax.reduce((bump, -g * bump, (g * g - q) * bump), zeros, add, (0,))
+        peak_hint = height * jnp.exp(-0.5 * d * g)
+        sums = lax.reduce((peak_hint, -g * peak_hint, (g * g - q) * peak_hint), zeros, add, (0,))
         return add(sums, (0.5 + 0.5 * lax.erf(z / math.sqrt(2)), slope, -z * root * slope))
 
     return F

@@ -59,7 +59,7 @@ class StudentT(AbstractLikelihood):
         """Student's distribution function at (y − f)/ς."""
         return stdtr(self.degrees, (y - f) / self.scale)
 
-    def bump(self, y: Rows) -> tuple[Rows, Rows]:
+    def peak_hint(self, y: Rows) -> tuple[Rows, Rows]:
         """y, ς."""
         return y, self.scale + jnp.zeros_like(y)
 
@@ -120,6 +120,6 @@ class Laplace(AbstractLikelihood):
         half = 0.5 * np.exp(-np.abs(t))
         return np.where(t > 0, 1 - half, half)
 
-    def bump(self, y: Rows) -> tuple[Rows, Rows]:
+    def peak_hint(self, y: Rows) -> tuple[Rows, Rows]:
         """y, b."""
         return y, self.scale + jnp.zeros_like(y)

@@ -1,8 +1,8 @@
 """The only folder that factorises covariances: positive definite matrices, their factors, the derivatives of both."""
 
-from .factor import Factor, default_jitter, explain_failure, factorise, resolution, through_whitening
+from .factor import Factor, default_jitter, explain_failure, factorise, min_noise_ratio, through_whitening
 from .functions import eigh, exp_symmetric, log_symmetric, lower_root
-from .inverses import Scalar, cholesky, inverse_of_chol, invert, sharpened, solve_positive, solve_square
+from .inverses import Scalar, cholesky, inverse_of_chol, invert, refined_inverse, solve_positive, solve_square
 from .products import (
     dots,
     gram,
@@ -34,8 +34,8 @@ __all__ = [
     "lower_root",
     "lower_transposed_product",
     "quad_diag",
-    "resolution",
-    "sharpened",
+    "min_noise_ratio",
+    "refined_inverse",
     "solve_positive",
     "solve_square",
     "square",

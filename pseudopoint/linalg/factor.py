@@ -13,7 +13,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Float
 
-from .inverses import Scalar, cholesky, inverse_of_chol, sharpened
+from .inverses import Scalar, cholesky, inverse_of_chol, refined_inverse
 from .products import (
     dots,
     lower_product,
@@ -24,7 +24,7 @@ from .products import (
     tril_product,
 )
 
-__all__ = ["Factor", "default_jitter", "explain_failure", "factorise", "resolution", "through_whitening"]
+__all__ = ["Factor", "default_jitter", "explain_failure", "factorise", "min_noise_ratio", "through_whitening"]
 
 
 ESCALATIONS = 5
@@ -35,7 +35,7 @@ def default_jitter(dtype: np.dtype | type) -> float:
     return 1e-8 if jnp.finfo(dtype).bits == 64 else 1e-5
 
 
-def resolution(dtype: np.dtype | type) -> float:
+def min_noise_ratio(dtype: np.dtype | type) -> float:
     """The least share of a signal's variance that noise can have and still be told from rounding: 1e-10 in float64,
     1e-5 in float32.
 
@@ -85,9 +85,9 @@ class Factor(eqx.Module):
         return _solve(self.K, self.inverse, b)
 
 
-def factorise(K: Float[Array, "M M"], jitter: float = 0.0, sharp: bool = False) -> Factor:
+def factorise(K: Float[Array, "M M"], jitter: float = 0.0, refine: bool = False) -> Factor:
     """Cholesky factor of a symmetric K + εI, with ε = jitter · mean(diag K), raised tenfold until it succeeds. K may be
-    empty. `sharp` is for a K without jitter: L⁻¹ is `sharpened`.
+    empty. `refine` is for a K without jitter: L⁻¹ is `refined_inverse`.
 
     After `ESCALATIONS` failures the factor is NaN; callers look at it and report with `explain_failure`. The jitter
     that was used is `Factor.jitter`. It is relative because an absolute one drowns small matrices and is lost in large
@@ -99,7 +99,7 @@ def factorise(K: Float[Array, "M M"], jitter: float = 0.0, sharp: bool = False) 
     level, L = _escalate(lax.stop_gradient(K), lax.stop_gradient(scale), jitter)
     K = K + (level * scale) * jnp.eye(K.shape[0], dtype=K.dtype)
     inverse = inverse_of_chol(L)
-    return Factor(K, L, sharpened(L, inverse) if sharp else inverse, level * scale)
+    return Factor(K, L, refined_inverse(L, inverse) if refine else inverse, level * scale)
 
 
 def _escalate(K, scale, jitter):

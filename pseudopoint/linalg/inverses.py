@@ -9,7 +9,7 @@ from jaxtyping import Array, Float
 
 from .products import lower_product, lower_transposed_product
 
-__all__ = ["Scalar", "cholesky", "inverse_of_chol", "invert", "sharpened", "solve_positive", "solve_square"]
+__all__ = ["Scalar", "cholesky", "inverse_of_chol", "invert", "refined_inverse", "solve_positive", "solve_square"]
 
 
 Scalar = Float[Array, ""]
@@ -72,7 +72,7 @@ def _inverse_of_chol_jvp(primals, tangents):
     return inverse, -inverse @ jnp.tril(tangents[0]) @ inverse
 
 
-def sharpened(L: Float[Array, "M M"], inverse: Float[Array, "M M"]) -> Float[Array, "M M"]:
+def refined_inverse(L: Float[Array, "M M"], inverse: Float[Array, "M M"]) -> Float[Array, "M M"]:
     """W + (I − WL)W for W ≈ L⁻¹: one step of Newton's method (Schulz 1933), two products of triangles. No
     derivatives.
 

@@ -11,37 +11,45 @@ from .base import (
     features,
     prior_factor,
 )
-from .decoupled import Decoupled, DecoupledProjection, Hybrid, InverseHybrid, MeanPoints, Orthogonal, OrthogonalBasis
-from .dense import AtRows, InducingPoints, Projection, Unwhitened, Whitened
-from .diagonal import (
-    AbstractShift,
-    DirectShift,
-    LogShift,
-    PseudoObservations,
-    Shifted,
-    ShiftedProjection,
-    SoftplusShift,
+from .decoupled import (
+    CollapsedDecoupled,
+    Decoupled,
+    DecoupledProjection,
+    Hybrid,
+    InverseHybrid,
+    Orthogonal,
+    OrthogonalBasis,
 )
-from .latents import Latents, Predictors, Projections
-from .shrunk import Shrunk, ShrunkProjection
+from .dense import AtRows, Collapsed, Projection, Unwhitened, Whitened
+from .diagonal import (
+    AbstractPrecisionCoordinates,
+    DiagonalPrecision,
+    DiagonalPrecisionProjection,
+    DirectPrecision,
+    LogPrecision,
+    PseudoObservations,
+    SoftplusPrecision,
+)
+from .latents import IndependentLatents, Predictors, Projections
+from .shrunk import ShrunkResidual, ShrunkResidualProjection
 from .solve import BlockOptimum, SolveGP, SolveProjection, block_optimum
 
 __all__ = [
     "AbstractPosterior",
     "AbstractProjection",
-    "AbstractShift",
+    "AbstractPrecisionCoordinates",
     "AtRows",
     "BlockOptimum",
     "Decoupled",
     "DecoupledProjection",
-    "DirectShift",
+    "DirectPrecision",
     "Hybrid",
-    "InducingPoints",
+    "Collapsed",
     "InverseHybrid",
-    "Latents",
-    "LogShift",
+    "IndependentLatents",
+    "LogPrecision",
     "Marginals",
-    "MeanPoints",
+    "CollapsedDecoupled",
     "Model",
     "Orthogonal",
     "OrthogonalBasis",
@@ -50,11 +58,11 @@ __all__ = [
     "Predictors",
     "Projection",
     "Projections",
-    "Shifted",
-    "ShiftedProjection",
-    "Shrunk",
-    "ShrunkProjection",
-    "SoftplusShift",
+    "DiagonalPrecision",
+    "DiagonalPrecisionProjection",
+    "ShrunkResidual",
+    "ShrunkResidualProjection",
+    "SoftplusPrecision",
     "SolveGP",
     "SolveProjection",
     "TriangularPredictor",

@@ -195,6 +195,26 @@ class AbstractPosterior(eqx.Module):
     q: eqx.AbstractVar[Any]
     jitter: eqx.AbstractVar[float | None]
 
+    # Any: `trainable` walks models of numbers that stand for places.
+    @property
+    def one(self) -> Any:
+        """The family of one latent function: this posterior itself, unless it holds several."""
+        return self
+
+    @property
+    def num_latents(self) -> int:
+        """C, the number of latent functions."""
+        return 1
+
+    @property
+    def points(self) -> tuple:
+        """All pseudo-points, the arrays that a fit may learn or hold: (Z,), or (Z, O)."""
+        return (self.Z,)
+
+    def with_q(self, q: Any) -> "AbstractPosterior":
+        """The same posterior with another q."""
+        return eqx.tree_at(lambda p: p.q, self, q)
+
     @abstractmethod
     def project(self, kernel: AbstractKernel) -> Any:
         """An `AbstractProjection` (or `Projections`, of several latent functions), with one factorisation."""

@@ -35,7 +35,7 @@ __all__ = [
     "DecoupledProjection",
     "Hybrid",
     "InverseHybrid",
-    "MeanPoints",
+    "CollapsedDecoupled",
     "Orthogonal",
     "OrthogonalBasis",
 ]
@@ -84,7 +84,7 @@ class DecoupledProjection(AbstractProjection):
         return Predictor(self.kernel, points, alpha, self.Z, *along, self.Kuu.jitter)
 
 
-class MeanPoints(eqx.Module):
+class CollapsedDecoupled(eqx.Module):
     """Points of the covariance and of the mean whose q is the best one, integrated out: the posterior of
     `bounds.collapsed_orthogonal` and `bounds.collapsed_decoupled`."""
 
@@ -156,7 +156,7 @@ class Decoupled(AbstractPosterior):
     columns: Columns = None
     jitter: float | None = eqx.field(static=True, default=None)
 
-    # Any: `free` walks models of numbers that stand for places.
+    # Any: `trainable` walks models of numbers that stand for places.
     @property
     def q(self) -> Any:  # pyright: ignore[reportIncompatibleVariableOverride]
         """(a, R): all that is variational."""

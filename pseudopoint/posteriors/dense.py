@@ -21,7 +21,7 @@ from .base import (
     prior_factor,
 )
 
-__all__ = ["AtRows", "InducingPoints", "Projection", "Unwhitened", "Whitened"]
+__all__ = ["AtRows", "Collapsed", "Projection", "Unwhitened", "Whitened"]
 
 
 class Projection(AbstractProjection):
@@ -60,7 +60,7 @@ class Projection(AbstractProjection):
         return Predictor(self.kernel, self.Z, alpha, self.Z, *along, self.Kuu.jitter, True)
 
 
-class InducingPoints(eqx.Module):
+class Collapsed(eqx.Module):
     """Pseudo-points whose q(u) is the best one, integrated out: the posterior of `bounds.collapsed`."""
 
     Z: Points

@@ -16,21 +16,21 @@ from ..params import Number, clipped, positive, real, softplus
 from .base import AbstractPosterior, AbstractProjection, Marginals, Points, Predictor
 
 __all__ = [
-    "AbstractShift",
+    "AbstractPrecisionCoordinates",
     "AbstractWeights",
-    "DirectShift",
-    "LogShift",
+    "DirectPrecision",
+    "LogPrecision",
     "PseudoObservations",
-    "Shifted",
-    "ShiftedProjection",
-    "SoftplusShift",
+    "DiagonalPrecision",
+    "DiagonalPrecisionProjection",
+    "SoftplusPrecision",
 ]
 
 Vector = Float[Number, "*C M"]
 
 
-class AbstractShift(eqx.Module):
-    """q(u) = N(Kμ, (K⁻¹ + diag g)⁻¹), g > 0, of a `Shifted`: g, [M], and μ or what gives it.
+class AbstractPrecisionCoordinates(eqx.Module):
+    """q(u) = N(Kμ, (K⁻¹ + diag g)⁻¹), g > 0, of a `DiagonalPrecision`: g, [M], and μ or what gives it.
 
     The classes differ in what stays as it is while K moves, and in how an ordinary optimiser moves g; natural steps
     take g as it is. They raise ValueError where a given g is not positive.
@@ -43,16 +43,18 @@ class AbstractShift(eqx.Module):
         """μ, where B = I + G^½KG^½ and `g` has the posterior's jitter."""
 
     @abstractmethod
-    def moved(self, mu: Vector, g: Vector, K: Float[Array, "*K M M"], jittered: Vector) -> "AbstractShift":
+    def moved(
+        self, mu: Vector, g: Vector, K: Float[Array, "*K M M"], jittered: Vector
+    ) -> "AbstractPrecisionCoordinates":
         """The same coordinates of another μ and g, `jittered` by the posterior."""
 
 
-class PseudoObservations(AbstractShift):
+class PseudoObservations(AbstractPrecisionCoordinates):
     """θ and g = exp(ξ): q(u) ∝ p(u) Πᵢ exp(θᵢuᵢ − ½gᵢuᵢ²), the prior and Gaussian observations θᵢ/gᵢ of variance 1/gᵢ.
 
     With both held q follows the prior as hyperparameters move and stays near its optimum; with μ held it does not (see
-    `AbstractShiftStepper`). They are natural parameters of the family, θ = S⁻¹m = (I + GK)μ (Kobe 2021, 3.5, in other
-    coordinates; for a dense G, Adam, Chang, Khan and Solin 2021); at g → 0 θ is μ.
+    `AbstractDiagonalPrecisionStep`). They are natural parameters of the family, θ = S⁻¹m = (I + GK)μ (Kobe 2021, 3.5,
+    in other coordinates; for a dense G, Adam, Chang, Khan and Solin 2021); at g → 0 θ is μ.
     """
 
     theta: Vector = real()
@@ -63,12 +65,14 @@ class PseudoObservations(AbstractShift):
         theta, root = jnp.asarray(self.theta), jnp.sqrt(g)
         return theta - root * B.solve(root * (K @ theta))
 
-    def moved(self, mu: Vector, g: Vector, K: Float[Array, "*K M M"], jittered: Vector) -> "AbstractShift":
+    def moved(
+        self, mu: Vector, g: Vector, K: Float[Array, "*K M M"], jittered: Vector
+    ) -> "AbstractPrecisionCoordinates":
         """θ = (I + GK)μ."""
         return eqx.tree_at(lambda q: (q.theta, q.g), self, (mu + jittered * (K @ mu[..., None])[..., 0], g))
 
 
-class AbstractWeights(AbstractShift):
+class AbstractWeights(AbstractPrecisionCoordinates):
     """μ itself, as Kobe has it."""
 
     mu: eqx.AbstractVar[Vector]
@@ -77,33 +81,35 @@ class AbstractWeights(AbstractShift):
         """μ."""
         return jnp.asarray(self.mu)
 
-    def moved(self, mu: Vector, g: Vector, K: Float[Array, "*K M M"], jittered: Vector) -> "AbstractShift":
+    def moved(
+        self, mu: Vector, g: Vector, K: Float[Array, "*K M M"], jittered: Vector
+    ) -> "AbstractPrecisionCoordinates":
         """μ and g."""
         return eqx.tree_at(lambda q: (q.mu, q.g), self, (mu, g))
 
 
-class LogShift(AbstractWeights):
+class LogPrecision(AbstractWeights):
     """g = exp(ξ): a step is a relative change."""
 
     mu: Vector = real()
     g: Vector = positive()
 
 
-class SoftplusShift(AbstractWeights):
+class SoftplusPrecision(AbstractWeights):
     """g = log(1 + exp(ξ)), as Kobe proposes for likelihoods that are not Gaussian: linear for large g."""
 
     mu: Vector = real()
     g: Vector = softplus()
 
 
-class DirectShift(AbstractWeights):
+class DirectPrecision(AbstractWeights):
     """g = max(ξ, 1e-10): g itself, without a constraint as Kobe has it, but a step cannot end at or below zero."""
 
     mu: Vector = real()
     g: Vector = clipped(1e-10)
 
 
-class ShiftedProjection(AbstractProjection):
+class DiagonalPrecisionProjection(AbstractProjection):
     """q(f) of q(u) = N(Kμ, S), S = (K⁻¹ + G)⁻¹, from the factor of B = I + G^½KG^½ = LLᵀ alone. With D = L⁻¹G^½,
         (K + G⁻¹)⁻¹ = DᵀD,        S = K − (DK)ᵀDK                                   (Kobe 3.5)
         E f(x) = k(x, Z)μ,        V f(x) = k(x, x) − ‖D k(Z, x)‖²                   (Kobe 3.6, its erratum).
@@ -154,19 +160,20 @@ class ShiftedProjection(AbstractProjection):
         return self.K - DK.T @ DK
 
 
-class Shifted(AbstractPosterior):
+class DiagonalPrecision(AbstractPosterior):
     """q(u) = N(Kμ, (K⁻¹ + diag g)⁻¹): the efficient O(M) parameterisation (Kobe 2021, 3.5).
 
     The best mean of any Gaussian q is in it; the best covariance is where Z = X, and otherwise nearly so if each row
-    has few pseudo-points near. `q` is an `AbstractShift`. The jitter ε (relative to the mean of K's diagonal k̄) is
-    added to G⁻¹, which makes of g the pseudo-precision g/(1 + εk̄g) ≤ 1/(εk̄): K itself has none, and 0 is allowed.
+    has few pseudo-points near. `q` is an `AbstractPrecisionCoordinates`. The jitter ε (relative to the mean of K's
+    diagonal k̄) is added to G⁻¹, which makes of g the pseudo-precision g/(1 + εk̄g) ≤ 1/(εk̄): K itself has none, and 0
+    is allowed.
     """
 
     Z: Points
-    q: AbstractShift
+    q: AbstractPrecisionCoordinates
     jitter: float | None = eqx.field(static=True, default=None)
 
-    def project(self, kernel: AbstractKernel) -> ShiftedProjection:
+    def project(self, kernel: AbstractKernel) -> DiagonalPrecisionProjection:
         """One factorisation, of I + G^½KG^½."""
         Z, g = jnp.asarray(self.Z), jnp.asarray(self.q.g)
         K = kernel(Z, Z)
@@ -177,4 +184,4 @@ class Shifted(AbstractPosterior):
         # Where rounding alone has pushed an eigenvalue of K below −1/g, B takes a jitter: the divergence is then too
         # large, so that a bound stays one.
         B = factorise(jnp.eye(len(g), dtype=K.dtype) + root[:, None] * K * root)
-        return ShiftedProjection(kernel, Z, K, jitter, self.q.weights(K, g, B), g, B)
+        return DiagonalPrecisionProjection(kernel, Z, K, jitter, self.q.weights(K, g, B), g, B)

@@ -14,50 +14,65 @@ from ..linalg import Scalar
 from ..params import Number
 from .base import AbstractPosterior, Marginals, Points, Predictor, TriangularPredictor
 
-__all__ = ["Latents", "Predictors", "Projections"]
+__all__ = ["IndependentLatents", "Predictors", "Projections"]
 
 
-class Latents(AbstractPosterior):
+class IndependentLatents(AbstractPosterior):
     """C independent latent functions through the same pseudo-points: what is each one's `own` has a leading axis C.
 
     They share the kernel, and so one factorisation; or they have `separate` ones, and every number of the kernel has
     the leading axis too. Formulas stay those of one function: the axis is a vmap.
     """
 
-    each: AbstractPosterior
+    base: AbstractPosterior
     separate: bool = eqx.field(static=True, default=False)
 
-    # Any: `free` walks models of numbers that stand for places.
+    @property
+    def one(self) -> Any:
+        """The family of each function, its own fields with a leading axis C."""
+        return self.base
+
+    @property
+    def num_latents(self) -> int:
+        """C."""
+        return len(jax.tree.leaves(self.base.q)[0])
+
+    @property
+    def points(self) -> tuple:
+        """Those of all functions."""
+        return self.base.points
+
+    # Any: `trainable` walks models of numbers that stand for places.
     @property
     def Z(self) -> Any:
         """The pseudo-points of all."""
-        return self.each.Z
+        return self.base.Z
 
     @property
     def q(self) -> Any:  # pyright: ignore[reportIncompatibleVariableOverride]
         """All q, with a leading axis C."""
-        return self.each.q
+        return self.base.q
 
     @property
     def jitter(self) -> Any:  # pyright: ignore[reportIncompatibleVariableOverride]
         """As for one."""
-        return self.each.jitter
+        return self.base.jitter
 
     def project(self, kernel: AbstractKernel) -> "Projections":
         """C projections."""
-        each, names = self.each, self.each.own
+        base, names = self.base, self.base.own
         select = lambda posterior: [getattr(posterior, name) for name in names]
 
         def parts(own, kernel):
-            p = eqx.tree_at(select, each, own).project(kernel)
+            p = eqx.tree_at(select, base, own).project(kernel)
             return _split(p, p.shared)
 
         axis = 0 if self.separate else None
-        return Projections(*jax.vmap(parts, (0, axis), (axis, 0))(select(each), kernel), self.separate)
+        return Projections(*jax.vmap(parts, (0, axis), (axis, 0))(select(base), kernel), self.separate)
 
-    def at(self, kernel: AbstractKernel, X: Float[Array, "N D"]) -> "Latents":
+    def at(self, kernel: AbstractKernel, X: Float[Array, "N D"]) -> "IndependentLatents":
         """With what all functions of one kernel share."""
-        return self if self.separate else eqx.tree_at(lambda p: p.each, self, self.each.at(kernel, X))
+        return self if self.separate else eqx.tree_at(lambda p: p.base, self, self.base.at(kernel, X))
 
 
 def _split(tree, names):

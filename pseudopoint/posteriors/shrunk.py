@@ -11,15 +11,15 @@ from ..kernels import AbstractKernel
 from ..linalg import Scalar
 from ..params import Number, positive
 from .base import AbstractPosterior, Marginals
-from .latents import Latents
+from .latents import IndependentLatents
 
-__all__ = ["Shrunk", "ShrunkProjection"]
+__all__ = ["ShrunkResidual", "ShrunkResidualProjection"]
 
 
-class ShrunkProjection(eqx.Module):
-    """As `each`, with v dᵢ in place of dᵢ at the rows, for a cost of ½ CN (v − 1 − log v) nats."""
+class ShrunkResidualProjection(eqx.Module):
+    """As `base`, with v dᵢ in place of dᵢ at the rows, for a cost of ½ CN (v − 1 − log v) nats."""
 
-    each: Any
+    base: Any
     v: Scalar
     rows: int = eqx.field(static=True)
 
@@ -30,16 +30,16 @@ class ShrunkProjection(eqx.Module):
     @property
     def log_prior(self) -> Scalar:
         """E_q[log p(u)] less the cost."""
-        return self.each.log_prior - self._cost
+        return self.base.log_prior - self._cost
 
     @property
     def divergence(self) -> Scalar:
         """KL[q(f, u) ‖ p(f, u)], f at the rows."""
-        return self.each.divergence + self._cost
+        return self.base.divergence + self._cost
 
     def marginals(self, X: Float[Array, "N D"]) -> Marginals:
         """q(f) at rows of the training table."""
-        mean, explained, residual = self.each.marginals(X)
+        mean, explained, residual = self.base.marginals(X)
         return Marginals(mean, explained, self.v * residual)
 
     def moments(self, X: Float[Array, "N D"]) -> tuple[Float[Array, "*C N"], Float[Array, "*C N"]]:
@@ -47,39 +47,39 @@ class ShrunkProjection(eqx.Module):
         return self.marginals(X).moments
 
     def predictor(self) -> Any:
-        """That of `each`: away from the rows nothing is surer than the prior says."""
-        return self.each.predictor()
+        """That of `base`: away from the rows nothing is surer than the prior says."""
+        return self.base.predictor()
 
 
-class Shrunk(AbstractPosterior):
-    """`each`, with q(f | u) = N(E[f | u], v D) at the `num_data` rows, D = K_ff − Q_ff (methods a.3; Titsias 2025).
+class ShrunkResidual(AbstractPosterior):
+    """`base`, with q(f | u) = N(E[f | u], v D) at the `num_data` rows, D = K_ff − Q_ff (methods a.3; Titsias 2025).
 
     v is one number for all rows, learned or at its best value (`bounds.shrunk`); 1 gives the standard bound. It serves
-    any likelihood. A Gaussian one needs it not: `elbo` has a vᵢ of its own for each row there. `each` may be `Latents`,
-    which then share v.
+    any likelihood. A Gaussian one needs it not: `elbo` has a vᵢ of its own for each row there. `base` may be
+    `IndependentLatents`, which then share v.
     """
 
-    each: AbstractPosterior
+    base: AbstractPosterior
     num_data: int = eqx.field(static=True)
     v: Float[Number, ""] = positive(default=1.0)
 
-    # Any: `free` walks models of numbers that stand for places.
+    # Any: `trainable` walks models of numbers that stand for places.
     @property
     def Z(self) -> Any:
-        """The pseudo-points of `each`."""
-        return self.each.Z
+        """The pseudo-points of `base`."""
+        return self.base.Z
 
     @property
     def q(self) -> Any:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """That of `each`."""
-        return self.each.q
+        """That of `base`."""
+        return self.base.q
 
     @property
     def jitter(self) -> Any:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """That of `each`."""
-        return self.each.jitter
+        """That of `base`."""
+        return self.base.jitter
 
-    def project(self, kernel: AbstractKernel) -> ShrunkProjection:
-        """That of `each`, and the cost."""
-        C = jax.tree.leaves(self.each.q)[0].shape[0] if isinstance(self.each, Latents) else 1
-        return ShrunkProjection(self.each.project(kernel), jnp.asarray(self.v), C * self.num_data)
+    def project(self, kernel: AbstractKernel) -> ShrunkResidualProjection:
+        """That of `base`, and the cost."""
+        C = jax.tree.leaves(self.base.q)[0].shape[0] if isinstance(self.base, IndependentLatents) else 1
+        return ShrunkResidualProjection(self.base.project(kernel), jnp.asarray(self.v), C * self.num_data)

@@ -1,7 +1,7 @@
 """How a model is fitted from start to finish: which method, how many pseudo-points, and each method's course."""
 
-from .courses import fit_model
 from .families import FAMILIES
+from .methods import fit_model
 from .settings import METHODS, Fitted, Settings, choose_method, choose_num_inducing
 
 __all__ = ["FAMILIES", "METHODS", "Fitted", "Settings", "choose_method", "choose_num_inducing", "fit_model"]

@@ -13,23 +13,23 @@ import optax
 from ..gaussians import MeanPrecision
 from ..kernels import AbstractKernel
 from ..linalg import invert
-from ..optimisers import (
+from ..optimise.minibatch import (
     AbstractStepper,
+    DiagonalPrecisionNaturalGradient,
     NaturalGradient,
     Optax,
     OrthogonalNaturalGradient,
-    ShiftNaturalGradient,
     SolveNaturalGradient,
     averaging,
 )
 from ..posteriors import (
     AbstractPosterior,
     Decoupled,
+    DiagonalPrecision,
     Hybrid,
-    Latents,
+    IndependentLatents,
     Orthogonal,
     PseudoObservations,
-    Shifted,
     SolveGP,
     Unwhitened,
     Whitened,
@@ -60,7 +60,7 @@ def several(posterior: AbstractPosterior, C: int) -> AbstractPosterior:
         return posterior
     select = lambda p: [getattr(p, name) for name in p.own]
     stack = jax.tree.map(lambda x: jnp.broadcast_to(x, (C, *jnp.shape(x))), select(posterior))
-    return Latents(each=eqx.tree_at(select, posterior, stack))  # pyright: ignore[reportCallIssue]
+    return IndependentLatents(base=eqx.tree_at(select, posterior, stack))  # pyright: ignore[reportCallIssue]
 
 
 def _unwhitened(Z, O, kernel):
@@ -81,7 +81,7 @@ def _orthogonal(gamma, rest, frozen, tight):
 
 
 def _shift(gamma, rest, frozen, tight):
-    return ShiftNaturalGradient(gamma, rest, frozen)
+    return DiagonalPrecisionNaturalGradient(gamma, rest, frozen)
 
 
 def _solve(gamma, rest, frozen, tight):
@@ -98,7 +98,7 @@ FAMILIES: dict[str, Family] = {
     "diagonal": Family(
         "p(u) times Gaussian pseudo-observations: N(Kμ, (K⁻¹ + diag g)⁻¹), 2M numbers (Kobe 2021)",
         False,
-        lambda Z, O, kernel: Shifted(Z, PseudoObservations(_zeros(Z), jnp.ones(len(Z), Z.dtype))),
+        lambda Z, O, kernel: DiagonalPrecision(Z, PseudoObservations(_zeros(Z), jnp.ones(len(Z), Z.dtype))),
         _shift,
     ),
     "decoupled": Family(

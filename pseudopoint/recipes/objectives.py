@@ -8,16 +8,16 @@ import numpy as np
 from jax import lax
 
 from ..bounds import collapsed_orthogonal, elbo, marginal
+from ..bounds.laplace import laplace
+from ..bounds.row_sums import chunk_size
 from ..data import Dataset
-from ..inducing import RACE_ROWS, first, sample
-from ..laplace import laplace
 from ..linalg import explain_failure
-from ..minimisers import FitError, Maximum, lbfgsb
-from ..optimise import tight, vfe
-from ..optimisers import converge, with_q
-from ..params import cast, free
+from ..optimise.fullbatch import FitError, OptimiseResult, converge, lbfgsb
+from ..optimise.minibatch import with_q
+from ..optimise.named import tight, vfe
+from ..params import cast, trainable
 from ..posteriors import Model
-from ..statistics import chunk_size
+from ..starts.inducing import RACE_ROWS, first, sample
 from .prior import Penalised
 from .settings import COLLAPSED_ROWS
 
@@ -121,7 +121,7 @@ def profile(model: Model, data: Dataset, last: tuple[Any, Any]):
     return value, (q, value)
 
 
-def climb_profile(prior, model: Model, data: Dataset, max_iter: int, progress, *held) -> tuple[Maximum, float]:
+def climb_profile(prior, model: Model, data: Dataset, max_iter: int, progress, *held) -> tuple[OptimiseResult, float]:
     """The maximum of `profile`, its model with the best q, and the bound there."""
     last = model.posterior.q, jax.device_put(np.zeros((), data.X.dtype))
     result = maximise(profile, prior, model, data, max_iter, progress, posterior_q, *held, carry=last)
@@ -129,20 +129,22 @@ def climb_profile(prior, model: Model, data: Dataset, max_iter: int, progress, *
     return result._replace(model=with_q(result.model, q)), float(bound)
 
 
-def maximise(objective, prior, model, data, max_iter, progress, *frozen, carry=None, coarse=None, box=None) -> Maximum:
+def maximise(
+    objective, prior, model, data, max_iter, progress, *frozen, carry=None, coarse=None, box=None
+) -> OptimiseResult:
     """L-BFGS-B on all numbers of the model but the frozen ones, under the prior of its lengthscales; where many,
     in units of their own unless within a `box`, and in float32 as long as `coarse` has it (`lbfgsb`).
 
     Raises FitError with cause and remedy.
     """
-    bound, rows, numbers = Penalised(objective), (data, prior), free(model, *frozen)
+    bound, rows, numbers = Penalised(objective), (data, prior), trainable(model, *frozen)
     M, C = 0 if model.posterior is None else len(model.posterior.Z), model.likelihood.latents
     probe = (fewer(objective, data, M, 0, PROBE_ROWS), prior) if numbers.size > FEW and box is None else None
     scale = float(np.count_nonzero(data.weight))
-    enough, haste = ENOUGH if M else 0.0, "brief" if len(data) * (M or len(data)) * C <= BRIEF else None
+    enough, compile_mode = ENOUGH if M else 0.0, "brief" if len(data) * (M or len(data)) * C <= BRIEF else None
     options = {"max_iter": max_iter, "progress": progress, "scale": scale, "probe": probe, "enough": enough}
     try:
-        return lbfgsb(bound, numbers, rows, carry=carry, coarse=coarse, box=box, haste=haste, **options)
+        return lbfgsb(bound, numbers, rows, carry=carry, coarse=coarse, box=box, compile_mode=compile_mode, **options)
     except FitError as error:
         raise FitError(f"{error}: {explain(model, data)}") from None
 

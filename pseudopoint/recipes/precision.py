@@ -10,7 +10,7 @@ from jaxtyping import Array, Float
 
 from ..data import Dataset, Standardiser
 from ..kernels import AbstractKernel
-from ..posteriors import Latents, Model
+from ..posteriors import IndependentLatents, Model
 
 __all__ = ["ROUGH", "Serves", "leave_one_out_error", "serves", "serves_classes"]
 
@@ -80,7 +80,7 @@ def leave_one_out_error(few: Dataset) -> float:
 def serves_classes(start: Model, rows: float | int) -> bool:
     """Whether minibatches may climb in float32, where a row's curvature is bounded: it is the noise's 1/σ²."""
     curvature, posterior = start.likelihood.curvature, start.posterior
-    Z = posterior.each.Z if isinstance(posterior, Latents) else posterior.Z
+    Z = posterior.base.Z if isinstance(posterior, IndependentLatents) else posterior.Z
     return curvature < np.inf and Serves(rows).resolves(start.kernel, Z, 1 / curvature)
 
 

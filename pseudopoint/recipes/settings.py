@@ -4,8 +4,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..history import Record
 from ..likelihoods import AbstractLikelihood, Gaussian
+from ..optimise.result import Record
 from ..posteriors import Model, Predictor, Predictors
 
 __all__ = ["METHODS", "Fitted", "Settings", "choose_method", "choose_num_inducing"]
@@ -52,7 +52,7 @@ class Fitted(NamedTuple):
     vfe: float
     upper: float
     history: tuple[Record, ...]
-    undone: int
+    rejected: int
     converged: bool
     notes: tuple[str, ...]
 

@@ -8,12 +8,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..data import Dataset
-from ..inducing import RACE_ROWS, candidates, first, sample
 from ..kernels import AbstractStationary, Periodic
 from ..likelihoods import Gaussian
-from ..minimisers import Maximum
-from ..params import cast, free
-from ..posteriors import InducingPoints, Model, Whitened
+from ..optimise.fullbatch import OptimiseResult
+from ..params import cast, trainable
+from ..posteriors import Collapsed, Model, Whitened
+from ..starts.inducing import RACE_ROWS, candidates, first, sample
 from .families import FAMILIES, prior_q, several
 from .objectives import climb_profile, collapsed_objective, evidence, fewer, held_points, maximise, profile
 from .precision import ROUGH, Serves, serves
@@ -66,7 +66,7 @@ def asked(data, settings) -> int:
     return settings.num_inducing or choose_num_inducing(len(data))
 
 
-def _best(objective, runners: dict[str, Model], climb: Callable[..., Maximum], data, settings, race: int):
+def _best(objective, runners: dict[str, Model], climb: Callable[..., OptimiseResult], data, settings, race: int):
     """The name of the start whose climb ends highest, and where it stands: after `race` iterations; beyond
     `RACE_ROWS` rows, where there is one start, after more on a sample of the rows."""
     large = len(data) > RACE_ROWS
@@ -119,7 +119,7 @@ def start_sparse(model, data, settings, prior) -> tuple[Model, tuple[str, ...], 
         bases = ({} if len(data) > RACE_ROWS else bases) | {" (warm)": warm}
     for origin, base in bases.items():
         for name, Z in candidates(settings.inducing, base.kernel, data, M, settings.seed).items():
-            posterior = InducingPoints(jnp.asarray(Z, data.X.dtype))
+            posterior = Collapsed(jnp.asarray(Z, data.X.dtype))
             runners[name + origin] = Model(base.kernel, base.likelihood, posterior)
     race = max(RACE_ITERATIONS, settings.max_iter or 200) if len(data) <= SMALL else RACE_ITERATIONS
     objective, held = collapsed_objective(settings), held_points(settings)
@@ -142,11 +142,13 @@ def _warm(model, data, settings, prior, dtype) -> Model:
     start, few, prior = cast((start, few, prior), dtype)
     objective = evidence if start.posterior is None else collapsed_objective(settings)
     held = held_points(settings)
-    numbers = free(start, *held)
+    numbers = trainable(start, *held)
     # Logarithms of the kernel may go so far, that of the noise anywhere, and points nowhere.
     leaves = [len(jax.tree.leaves(part)) for part in (start.kernel, start.likelihood, start.posterior)]
     reaches = np.repeat([np.log(WARM_FACTOR), np.inf, 0.0], leaves)
-    reach = np.concatenate([np.full(np.size(x), reaches[i]) for i, x in zip(numbers.where, numbers.parts, strict=True)])
+    reach = np.concatenate(
+        [np.full(np.size(x), reaches[i]) for i, x in zip(numbers.leaf_indices, numbers.parts, strict=True)]
+    )
     at = np.concatenate([np.ravel(part) for part in numbers.parts])
     box = at - reach, at + reach
     learned = maximise(objective, prior, start, few, WARM_ITERATIONS, None, *held, box=box).model
@@ -166,4 +168,4 @@ def _on_few_rows(model, data, settings) -> tuple[Model, Dataset]:
     if len(data) <= RACE_ROWS or M < ENOUGH_POINTS:
         return model, sample(data, WARM_ROWS, settings.seed)
     few = first(data if len(data) <= COLLAPSED_ROWS else sample(data, RACE_ROWS, settings.seed), M, settings.seed)
-    return Model(model.kernel, model.likelihood, InducingPoints(few.X[:M])), few
+    return Model(model.kernel, model.likelihood, Collapsed(few.X[:M])), few

@@ -90,7 +90,7 @@ def svgp(Z: np.ndarray, whiten: bool, q_mu: np.ndarray | None = None, q_sqrt: np
     return gpflow.models.SVGP(
         matern52(),
         gpflow.likelihoods.Gaussian(NOISE),
-        gpflow.inducing_variables.InducingPoints(Z),
+        gpflow.inducing_variables.Collapsed(Z),
         q_mu=None if q_mu is None else q_mu[:, None],
         q_sqrt=None if q_sqrt is None else q_sqrt[None],
         whiten=whiten,

@@ -19,12 +19,12 @@ from pseudopoint.data import dataset, draw, take
 from pseudopoint.gaussians import MeanChol, MeanPrecision
 from pseudopoint.kernels import RBF
 from pseudopoint.likelihoods import Bernoulli, Gaussian, RobustMax, Softmax, StudentT
-from pseudopoint.minimisers.base import Climb
-from pseudopoint.optimise import tight, vfe
-from pseudopoint.optimisers import NaturalGradient, Optax, constant
-from pseudopoint.params import cast, free
-from pseudopoint.posteriors import InducingPoints, Latents, Model, Whitened
-from pseudopoint.training import fit, start
+from pseudopoint.optimise.fullbatch.objective import Objective
+from pseudopoint.optimise.minibatch import NaturalGradient, Optax, constant
+from pseudopoint.optimise.minibatch.loop import fit, start
+from pseudopoint.optimise.named import tight, vfe
+from pseudopoint.params import cast, trainable
+from pseudopoint.posteriors import Collapsed, IndependentLatents, Model, Whitened
 
 
 def scope(dtype):
@@ -52,7 +52,7 @@ def model_of(p, likelihood, natural):
     latents = len(p["mean"])
     q = jax.tree.map(lambda x: x[0], q) if latents == 1 else q
     posterior = Whitened(p["Z"], q, jitter=float(p["jitter"] / p["variance"]))
-    posterior = posterior if latents == 1 else Latents(posterior)
+    posterior = posterior if latents == 1 else IndependentLatents(posterior)
     return cast(Model(RBF(p["lengthscale"], float(p["variance"])), likelihood, posterior), p["X"].dtype)
 
 
@@ -78,15 +78,17 @@ def steps(p, variant, likelihood, optimiser, steps, gamma, rate):
         state[0], _ = fit(state[0], stepper, data, steps=steps, batch_size=B, segment=steps)
         jax.block_until_ready(state[0].model)
 
-    return Task(turn, lambda: bound(state[0].model), "training.fit", lambda: {"undone": int(state[0].undone)})
+    return Task(turn, lambda: bound(state[0].model), "training.fit", lambda: {"rejected": int(state[0].rejected)})
 
 
 def collapsed(p, variant):
     """What L-BFGS-B calls once an evaluation (`minimisers`), at points that differ a little each time."""
     scope(p["X"].dtype)
-    points = InducingPoints(p["Z"], jitter=float(p["jitter"] / p["variance"]))
+    points = Collapsed(p["Z"], jitter=float(p["jitter"] / p["variance"]))
     model = Model(RBF(p["lengthscale"], float(p["variance"])), Gaussian(float(p["noise"])), points)
-    climb = Climb(tight if variant == "tight" else vfe, free(cast(model, p["X"].dtype)), dataset(p["X"], p["y"]))
+    climb = Objective(
+        tight if variant == "tight" else vfe, trainable(cast(model, p["X"].dtype)), dataset(p["X"], p["y"])
+    )
     first, count = np.array(climb.best), [0]
 
     def turn():
@@ -94,7 +96,7 @@ def collapsed(p, variant):
         value, _ = climb(first + 1e-9 * (count[0] - 1))
         return {"value": -value}
 
-    return Task(turn, None, "minimisers.Climb")
+    return Task(turn, None, "minimisers.Objective")
 
 
 def predict(p, variant):
@@ -133,7 +135,7 @@ def regressor(p):
         RBF(p["lengthscale"], float(p["variance"])), method="collapsed", inducing=p["Z"], learn_inducing=False,
         max_iter=1, scale_inputs=False, scale_target=False, dtype=dtype,
     ).fit(p["X"], p["y"])  # fmt: skip
-    points = InducingPoints(p["Z"], jitter=float(p["jitter"] / p["variance"]))
+    points = Collapsed(p["Z"], jitter=float(p["jitter"] / p["variance"]))
     exact = cast(Model(RBF(p["lengthscale"], float(p["variance"])), Gaussian(float(p["noise"])), points), p["X"].dtype)
     model.predictor_ = jax.tree.map(np.asarray, bounds.collapsed(exact, dataset(p["X"], p["y"])).predictor)
     model.likelihood_ = jax.tree.map(np.asarray, exact.likelihood)

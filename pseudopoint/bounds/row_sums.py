@@ -1,0 +1,189 @@
+"""Sums over the rows of a table, in chunks of it: all that a collapsed bound needs of the data."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.custom_derivatives import SymbolicZero
+from jaxtyping import Array, Float
+
+from ..data import Dataset
+from ..linalg import Scalar, gram, lower_product, lower_transposed_product, through_whitening, tril_product
+
+__all__ = ["Statistics", "Sums", "chunk_size", "feature_sums", "statistics", "whitened_sums"]
+
+
+class Statistics(NamedTuple):
+    """Sums over rows, with precision λᵢ = wᵢ/(σ² + noiseᵢ); a are a row's features and d what they leave of kᵢᵢ."""
+
+    H: Float[Array, "K K"]  # Σ λ a aᵀ
+    b: Float[Array, " K"]  # Σ λ y a
+    yy: Scalar  # Σ λ y²
+    log_noise: Scalar  # Σ w log 2π(σ² + noise)
+    trace: Scalar  # Σ λ d
+    log_trace: Scalar  # Σ log(1 + λ d)
+    residual: Scalar  # Σ d over rows with w > 0
+
+
+class Sums(NamedTuple):
+    """The part of `Statistics` that takes N K² operations, and d of every row."""
+
+    H: Float[Array, "K K"]
+    b: Float[Array, " K"]
+    trace: Scalar
+    d: Float[Array, " N"]
+
+
+Summing = Callable[[Float[Array, "N D"], Float[Array, " N"], Float[Array, " N"]], Sums]
+
+
+def statistics(sums: Summing, data: Dataset, noise: Float[Array, " N"], extra: float | Scalar = 0.0) -> Statistics:
+    """`Statistics` of all rows with noise variance σ² + noiseᵢ, and `extra` more on every row; `sums` is (X, λ, y) ↦
+    `Sums`."""
+    precision = data.weight / (noise + data.weight * extra)
+    H, b, trace, d = sums(data.X, precision, data.y)
+    return Statistics(
+        H=H,
+        b=b,
+        yy=jnp.sum(precision * data.y**2),
+        log_noise=jnp.sum(data.weight * jnp.log(2 * jnp.pi * noise)),
+        trace=trace,
+        log_trace=jnp.sum(jnp.log1p(precision * d)),
+        residual=jnp.sum(jnp.where(data.weight > 0, d, 0)),
+    )
+
+
+def feature_sums(basis: Callable, chunk: int | None, X, precision, y) -> Sums:
+    """`Sums` of any features and residuals, X ↦ (A, d)."""
+    K = jax.eval_shape(basis, X[:1])[0].shape[0]
+    size = chunk_size(len(X), K, chunk)
+
+    def of(X, precision, y):
+        A, d = basis(X)
+        return (gram(A, precision), A @ (precision * y), jnp.sum(precision * d)), d
+
+    # A chunk's features are computed again for the gradient instead of being kept: that is what bounds the memory.
+    part = of if size == len(X) else jax.checkpoint(of)
+
+    def add(sums, rows):
+        more, d = part(*rows)
+        return jax.tree.map(jnp.add, sums, more), d
+
+    (H, b, trace), d = _scan(add, _nothing(K, X.dtype), _chunks(size, X, precision, y))
+    return Sums(H, b, trace, d.ravel()[: len(X)])
+
+
+def whitened_sums(kernel, Kuu, Z, chunk: int | None, X, precision, y) -> Sums:
+    """`Sums` of the features A = L⁻¹K_uf and residuals dᵢ = kᵢᵢ − ‖aᵢ‖² ≥ 0, as `feature_sums`, with a derivative of
+    fewer products: forward and back five, or three where nobody asks for the slope in d, as with VFE; in chunks one
+    more, A again. The slow sums take five, or six. A chunk whose rows all have λ = 0 takes none, forward or back; the
+    slope in such a λ is given as 0, which it need not be.
+    """
+    return _whitened_sums(chunk_size(len(X), len(Z), chunk), kernel, Kuu.K, Kuu.inverse, Z, X, precision, y)
+
+
+def chunk_size(N: int, K: int, chunk: int | None = None) -> int:
+    """Rows of a chunk, all alike. Unless told, a small table is one chunk, whose A is kept for the derivative. Other
+    chunks have about 2¹⁷ numbers a matrix, which stay near the processor, but three rows to a feature, for each reads
+    and writes sums of K² numbers; larger ones gain nothing, and what uses few rows pays for all of its chunk."""
+    small = N * K <= 2**19 and N <= 2**13  # XLA takes five times as long for a sum down longer columns (on CPUs)
+    size = chunk or (N if small else max(2**17 // max(K, 64), min(3 * K, 1024)))
+    return -(-N // -(-N // size))
+
+
+def _nothing(K, dtype):
+    return jnp.zeros((K, K), dtype), jnp.zeros(K, dtype), jnp.zeros((), dtype)
+
+
+def _chunks(size, X, *columns):
+    """Stacks of chunks; the last is filled up with the first row at zero in every column."""
+    more = -len(X) % size
+    X = jnp.concatenate([X, jnp.broadcast_to(X[:1], (more, X.shape[1]))])
+    return tuple(x.reshape(-1, size, *x.shape[1:]) for x in (X, *(jnp.pad(c, (0, more)) for c in columns)))
+
+
+def _scan(add, nothing, chunks, counts=None):
+    """`lax.scan`, but no loop for a single chunk: XLA does not merge what is computed in two loops, the kernel here.
+    Of chunks that do not count nothing is computed: they add nothing, and zeros stand for what becomes of their rows.
+    """
+    if len(jax.tree.leaves(chunks)[0]) == 1:
+        sums, out = add(nothing, jax.tree.map(lambda x: x[0], chunks))
+        return sums, jax.tree.map(lambda x: x[None], out)
+    if counts is None:
+        return lax.scan(add, nothing, chunks)
+
+    def add_if(sums, at):
+        zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(add, sums, at[1])[1])
+        return lax.cond(at[0], add, lambda sums, rows: (sums, zeros), sums, at[1])
+
+    return lax.scan(add_if, nothing, (counts, chunks))
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _whitened_sums(size, kernel, K, inverse, Z, X, precision, y):
+    return _run(size, kernel, inverse, Z, X, precision, y)[0]
+
+
+def _run(size, kernel, inverse, Z, X, precision, y):
+    """The sums, and A [1, M, N] if all rows are one chunk: then it is kept for the derivative."""
+    one = size == len(X)
+
+    def add(sums, rows):
+        X, precision, y = rows
+        A = lower_product(inverse, kernel(Z, X))
+        d = jnp.maximum(kernel.diag(X) - jnp.sum(A**2, axis=0), 0)
+        more = gram(A, precision), A @ (precision * y), jnp.sum(precision * d)
+        return jax.tree.map(jnp.add, sums, more), (d, A if one else None)
+
+    chunks = _chunks(size, X, precision, y)
+    (H, b, trace), (d, A) = _scan(add, _nothing(len(Z), Z.dtype), chunks, jnp.any(chunks[1] > 0, axis=1))
+    return Sums(H, b, trace, d.ravel()[: len(X)]), A
+
+
+def _whitened_fwd(size, *arguments):
+    kernel, _, inverse, Z, X, precision, y = jax.tree.map(lambda x: x.value, arguments)
+    sums, A = _run(size, kernel, inverse, Z, X, precision, y)
+    return sums, (kernel, inverse, Z, X, precision, y, sums.H, A)
+
+
+def _whitened_bwd(size, residuals, cotangents):
+    # With g (symmetric), h, t and s the slopes in H, b, Σλd and d, rᵢ = yᵢ − hᵀaᵢ and R = 2g − 2tI + hhᵀ:
+    #   Ā = RAΛ + h(Λr)ᵀ − 2A diag(s),   K̄_uf = L⁻ᵀĀ,   k̄ᵢᵢ = tλᵢ + sᵢ,   ĀAᵀ for K_uu,
+    #   λ̄ᵢ = aᵢᵀgaᵢ + yᵢhᵀaᵢ + tdᵢ = ½aᵢᵀRaᵢ + (yᵢ − ½hᵀaᵢ)hᵀaᵢ + tkᵢᵢ.
+    # With s = 0, as in VFE, K̄_uf = EΛ + L⁻ᵀh(Λr)ᵀ with E = L⁻ᵀR A, aᵢᵀRaᵢ = kᵢᵀeᵢ and ĀAᵀ = RH + h(AΛr)ᵀ: one product.
+    # In a bound h is the posterior's mean and 2g = −B⁻¹ − hhᵀ: so L⁻ᵀ meets residuals, and not what cancels in them.
+    kernel, inverse, Z, X, precision, y, H, kept = residuals
+    g, h, t, s = (jnp.zeros(c.shape, Z.dtype) if isinstance(c, SymbolicZero) else c for c in cotangents)
+    direct = isinstance(cotangents[3], SymbolicZero)
+    R = g + g.T - 2 * t * jnp.eye(len(Z), dtype=Z.dtype) + jnp.outer(h, h)
+    T, whitened_h = lower_transposed_product(inverse, R), h @ inverse
+
+    def add(sums, rows):
+        (X, precision, y, s), A = rows
+        (Kuf, k), pull = jax.vjp(lambda kernel, Z, X: (kernel(Z, X), kernel.diag(X)), kernel, Z, X)
+        A = lower_product(inverse, Kuf) if A is None else A
+        along = h @ A
+        off = precision * (y - along)
+        if direct:
+            E = T @ A
+            slope, own, other = E * precision + jnp.outer(whitened_h, off), Kuf * E, A @ off
+        else:
+            E = R @ A
+            W = E * precision + jnp.outer(h, off) - 2 * s * A
+            slope, own, other = lower_transposed_product(inverse, W), A * E, tril_product(W, A)
+        of_kernel, of_Z, of_X = pull((slope, t * precision + s))
+        of_precision = 0.5 * jnp.sum(own, axis=0) + (y - 0.5 * along) * along + t * k
+        return jax.tree.map(jnp.add, sums, (other, of_kernel, of_Z)), (of_X, of_precision, precision * along)
+
+    nothing = jax.tree.map(jnp.zeros_like, (h if direct else H, kernel, Z))
+    chunks = _chunks(size, X, precision, y, s)
+    (other, of_kernel, of_Z), slopes = _scan(add, nothing, (chunks, kept), jnp.any(chunks[1] > 0, axis=1))
+    of_X, *of_columns = (x.reshape(-1, *x.shape[2:])[: len(X)] for x in slopes)
+    K_bar = through_whitening(inverse, tril_product(R, H) + jnp.outer(h, other) if direct else other)
+    return of_kernel, K_bar, None, of_Z, of_X, *of_columns
+
+
+_whitened_sums.defvjp(_whitened_fwd, _whitened_bwd, symbolic_zeros=True)

@@ -1,0 +1,82 @@
+"""What is known of a fitted model, as plain values."""
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+
+from pseudopoint.commands.kinds import AbstractKind, Result
+from pseudopoint.kernels import AbstractStationary, Periodic
+
+__all__ = ["about", "kernel_variance", "lengthscales"]
+
+WORTH_IT = 0.01  # nats a row: a gap between the bounds that nobody would notice in predictions
+
+
+def about(kind: AbstractKind, rows: int) -> Result:
+    """The likelihood, the method and why it was chosen, and bounds on the log evidence of the scaled target, in nats.
+
+    Where no upper bound is known, it is None, and so is Titsias' bound, which is for Gaussian likelihoods. With
+    Laplace's method `bound` is its approximation of the log evidence.
+    """
+    model = kind.model
+    M = None if model.inducing_points_ is None else len(model.inducing_points_)
+    known = bool(np.isfinite(model.upper_bound_))
+    gap = (model.upper_bound_ - model.bound_) / rows if known else None
+    likelihood = {"likelihood": model.likelihood_.name, "likelihood_parameters": _numbers(model.likelihood_)}
+    likelihood["latent_mean"] = None if model.mean_ is None else np.asarray(model.mean_).tolist()
+    return likelihood | {
+        "method": model.method_,
+        "reason": model.reason_,
+        "inducing_points": M,
+        "bound": model.bound_,
+        "bound_vfe": model.bound_vfe_ if known else None,
+        "upper_bound": model.upper_bound_ if known else None,
+        "advice": _advice(model.method_, M, gap),
+        "iterations": model.n_iter_,
+        "rejected_steps": model.n_rejected_,
+        "jitter": float(model.predictor_.jitter),
+        **kind.about(),
+    }
+
+
+def lengthscales(model: Any) -> dict[int, tuple[float, float]] | None:
+    """Of every column that varies, by its number, in the kernel's units and in those of the column; None for kernels
+    without."""
+    if not isinstance(model.kernel_, AbstractStationary | Periodic):
+        return None
+    scaling = model.standardiser_
+    scales = np.broadcast_to(np.asarray(model.kernel_.lengthscale, float), len(scaling.columns))
+    each = zip(
+        scaling.columns.tolist(), scales.tolist(), (scales * scaling.scale).tolist(), scaling.varies, strict=True
+    )
+    return {column: (scaled, in_units) for column, scaled, in_units, varies in each if varies}
+
+
+def kernel_variance(model: Any) -> float | None:
+    """In units of the scaled target; None for kernels without."""
+    return float(model.kernel_.variance) if isinstance(model.kernel_, AbstractStationary | Periodic) else None
+
+
+def _numbers(likelihood: Any) -> dict[str, Any]:
+    """The numbers of a likelihood, learned or held, by name, and its link if it has one."""
+    fields = {field.name: getattr(likelihood, field.name) for field in dataclasses.fields(likelihood)}
+    arrays = {name: value.tolist() for name, value in fields.items() if isinstance(value, np.ndarray | np.generic)}
+    return {name: value for name, value in fields.items() if isinstance(value, str)} | arrays
+
+
+def _advice(method: str, M: int | None, gap: float | None) -> str:
+    if M is None:
+        what = "The full Gaussian process at its mode" if method == "laplace" else "The exact posterior"
+        return f"{what}: there are no inducing points to add."
+    if gap is None:
+        return (
+            f"No upper bound is known for this likelihood: to see whether more inducing points than {M} help, "
+            f"try {2 * M} and compare the test log density."
+        )
+    if gap < WORTH_IT:
+        return f"More inducing points than {M} could gain at most {gap:.2g} nats a row with this kernel: enough."
+    return (
+        f"More inducing points than {M} could gain up to {gap:.2g} nats a row with this kernel "
+        f"(the upper bound is loose: the gain is often far smaller); try {2 * M} and compare the test log density."
+    )

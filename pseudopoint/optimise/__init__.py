@@ -1,0 +1,1 @@
+"""Optimisers: on minibatches, on all rows, and the papers' own by name."""

@@ -1,0 +1,95 @@
+"""The minibatch loop: draws rows, runs a stepper over them in compiled segments, keeps a history."""
+
+import time
+from typing import Any
+
+import equinox as eqx
+import jax
+import numpy as np
+from jax import lax
+
+from ...compilation import program
+from ...data import Dataset, draw, take
+from ...posteriors import Model
+from ..fullbatch import FitError
+from ..result import Progress, Record
+from . import AbstractStepper
+
+__all__ = ["TrainState", "fit", "start"]
+
+
+class TrainState(eqx.Module):
+    """Exactly what is needed to go on: a fit resumed from it draws the same rows and makes the same steps."""
+
+    model: Model
+    stepper_state: Any
+    seed: int = eqx.field(static=True)
+    step: int = eqx.field(static=True)
+    rejected: int = eqx.field(static=True, default=0)
+
+
+def start(model: Model, stepper: AbstractStepper, data: Dataset, seed: int = 0) -> TrainState:
+    """The state before the first step."""
+    return TrainState(model, program(_first, "once", (2,))(stepper, model, len(data)), seed, 0)
+
+
+def _first(stepper, model, num_data):
+    """One program: run by itself, every operation would be one to compile."""
+    return stepper.init(model, num_data)
+
+
+def _segment(stepper, model, state, batches, rows, num_data):
+    def body(carry, at):
+        model, state, info = stepper.step(*carry, at[0], num_data, at[1])
+        return (model, state), info
+
+    return lax.scan(body, (model, state), (batches, rows))
+
+
+def _alike(steps: int, most: int) -> int:
+    """The length of segments: a divisor of `steps` between ½ and 1, 1 and 2, or ⅒ and ½ of `most`, if there is one."""
+    about = range(min(most, steps), (most - 1) // 2, -1), range(most + 1, 2 * most)
+    short = range(most // 2, max(most // 10, 1), -1)
+    return next((size for sizes in (*about, short) for size in sizes if steps % size == 0), most)
+
+
+def fit(
+    state: TrainState,
+    stepper: AbstractStepper,
+    data: Dataset,
+    *,
+    steps: int,
+    batch_size: int,
+    segment: int = 50,
+    progress: Progress | None = None,
+) -> tuple[TrainState, tuple[Record, ...]]:
+    """`steps` more steps on minibatches of `data`, and one record a segment (its mean bound).
+
+    A segment is of `segment` steps, or of half to twice as many or fewer, where that makes all alike: each length is a
+    program to compile. Rows stay on the host until their segment is run, so that `data` may be larger than memory
+    allows to copy. Raises FitError when a whole segment had to be rejected.
+    """
+    batch_size, segment = min(batch_size, len(data)), _alike(steps, segment)
+    history: list[Record] = []
+    last = state.step + steps
+    # Several functions keep XLA's newer loops, a quarter faster for softmax; for one they are no faster.
+    run = program(_segment, "brief" if state.model.likelihood.latents == 1 else None, (5,))
+    clock, done = time.perf_counter(), 0
+    while done < steps:
+        count = min(segment, steps - done)
+        rows = draw(len(data), batch_size, state.seed, state.step, count)
+        batches = take(data, rows)
+        (model, inner), info = run(stepper, state.model, state.stepper_state, batches, rows, len(data))
+        info = jax.tree.map(np.asarray, info)
+        bad = int(np.sum(info.rejected))
+        state = TrainState(model, inner, state.seed, state.step + count, state.rejected + bad)
+        done += count
+        if bad == min(segment, steps):
+            raise FitError(f"all of {bad} steps in a row had to be rejected")
+        finite = info.bound[np.isfinite(info.bound)]
+        bound = float(np.mean(finite)) if len(finite) else np.nan
+        norm, size = float(info.gradient_norm[-1]), float(info.step_size[-1])
+        history.append(Record(state.step, bound, norm, size, state.rejected, time.perf_counter() - clock, last))
+        if progress is not None:
+            progress(history[-1])
+    return state, tuple(history)

@@ -1,0 +1,277 @@
+"""Functions drawn from a posterior: evaluated anywhere, again and again, and differentiated.
+
+Matheron's rule (Wilson et al. 2020, 2021) turns a path f̃ of the prior into one of the posterior. In the form of every
+predictor here, E f = k(x, Zm)α and V f = k(x, x) − ‖w‖² + wᵀsw with w = W k(Zv, x) and a diagonal s, it reads
+    f(x) = f̃(x) + k(x, Zv)Wᵀ(√s ε − W f̃(Zv) − h) + k(x, Zm)α,    h ~ N(0, I − W K_vv Wᵀ),  ε ~ N(0, I):
+W f̃(Zv) + h is N(0, I), so the covariance is k − 2 wᵀw + wᵀw + wᵀsw. W may be singular, and is never inverted: h is W
+times the noise or the jitter e ~ N(0, (WᵀW)⁻¹ − K_vv) that the textbook adds to f̃(Zv).
+
+Paths of the prior are sums of features whose products have the mean k(x, z): x itself for `Linear`, 1 for `Constant`,
+and for stationary kernels cos ωᵀx and sin ωᵀx with frequencies ω drawn from the kernel's spectrum (Rahimi and Recht
+2007).
+"""
+
+from functools import reduce, singledispatch
+from itertools import product
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jaxtyping import Array, Float
+
+from .kernels import (
+    RBF,
+    AbstractKernel,
+    Constant,
+    Linear,
+    Matern12,
+    Matern32,
+    Matern52,
+    On,
+    Periodic,
+    Product,
+    RationalQuadratic,
+    Sum,
+    White,
+    middle,
+)
+from .linalg import cholesky
+from .posteriors import Predictor, Predictors
+
+__all__ = ["Paths", "SeveralPaths", "paths", "spectrum"]
+
+FARTHEST = 1e15  # beyond which no phase has digits
+
+
+class Feature(eqx.Module):
+    """φ with E φ(x)ᵀφ(z) = variance · Π_l (Σ_d v_ld x_d z_d) · E cos ωᵀ(x − z): a product of kernels.
+
+    `linear` has one v a factor; `omega`, of F frequencies, is None where nothing is stationary. `centre` is where waves
+    have phase 0: rows far from 0 would lose digits of ωᵀx.
+    """
+
+    variance: Float[Array, ""]
+    linear: tuple[Float[Array, " D"], ...]
+    omega: Float[Array, "F D"] | None
+    centre: Float[Array, " D"]
+
+    def __call__(self, X: Float[Array, "N D"]) -> Float[Array, "N K"]:
+        """φ at the rows of X; K is 2F · D · D …, one D a linear factor."""
+        phi = jnp.sqrt(self.variance) * jnp.ones_like(X[:, :1])
+        if self.omega is not None:
+            # A row so far away that ωᵀx overflows has some phase, as all that far from the others have.
+            angle = jnp.clip(X - self.centre, -FARTHEST, FARTHEST) @ self.omega.T
+            phi = phi * jnp.concatenate([jnp.cos(angle), jnp.sin(angle)], axis=1) / len(self.omega) ** 0.5
+        for v in self.linear:
+            phi = (phi[:, :, None] * (jnp.sqrt(v) * X)[:, None, :]).reshape(len(X), -1)
+        return phi
+
+    def __mul__(self, other: "Feature") -> "Feature":
+        """cos ωᵀδ · cos ω′ᵀδ has the mean of cos (ω + ω′)ᵀδ: of a product's spectrum, sums are draws."""
+        waves = [f.omega for f in (self, other) if f.omega is not None]
+        omega = sum(waves[1:], waves[0]) if waves else None
+        return Feature(self.variance * other.variance, self.linear + other.linear, omega, self.centre)
+
+    def on(self, columns: tuple[int, ...], centre: Float[Array, " D"]) -> "Feature":
+        """The same of chosen columns of more; of a column that is chosen twice, both parts add."""
+        at = np.asarray(columns)
+        linear = tuple(jnp.zeros_like(centre).at[at].add(v) for v in self.linear)
+        omega = self.omega
+        if omega is not None:
+            omega = jnp.zeros((len(omega), len(centre)), centre.dtype).at[:, at].add(omega)
+        return Feature(self.variance, linear, omega, centre)
+
+
+class Paths(eqx.Module):
+    """S functions drawn from a posterior, f(x) = wᵀφ(x) + k(x, Zv)c + k(x, Zm)α, with w and c of their own."""
+
+    kernel: AbstractKernel
+    prior: tuple[Feature, ...]
+    weights: Float[Array, "S K"]
+    Zv: Float[Array, "M2 D"]
+    update: Float[Array, "S M2"]
+    Zm: Float[Array, "M1 D"]
+    alpha: Float[Array, " M1"]
+    shared: bool = eqx.field(static=True)
+
+    def __call__(self, X: Float[Array, "N D"]) -> Float[Array, "S N"]:
+        """All S functions at the rows of X: N(K + M) numbers and S products with them."""
+        Kvx = self.kernel(self.Zv, X)
+        Kmx = Kvx if self.shared else self.kernel(self.Zm, X)
+        return self.weights @ _features(self.prior, X).T + self.update @ Kvx + self.alpha @ Kmx
+
+
+class SeveralPaths(eqx.Module):
+    """S draws of each of C latent functions; every number of `each` has a leading axis C."""
+
+    base: Paths
+
+    def __call__(self, X: Float[Array, "N D"]) -> Float[Array, "C S N"]:
+        """All functions at the rows of X."""
+        return jax.vmap(lambda paths: paths(X))(self.base)
+
+
+def paths(predictor: Predictor | Predictors, key, count: int, features: int = 1024) -> Paths | SeveralPaths:
+    """`count` functions drawn from q(f): a callable, X [N, D] ↦ [count, N], for several latent functions [C, count, N].
+
+    They are what `predictor` says they are in mean and covariance, but that random waves stand for a stationary prior:
+    an error of kᵢᵢ · O(1/√features), of which the mean and all variances of the prior are free. Amid dense data a rough
+    kernel's posterior lives on its rarest, highest frequencies: there, give more. `Linear` and `Constant` are exact.
+
+    X and the values are in the units of the predictor. A fitted estimator's are scaled: `GPRegressor.paths` takes and
+    gives its user's units.
+
+    All draws share the waves. `key` is a seed or a key of jax.random. To draw costs M³ + count · M (features + M). The
+    functions are differentiable in X. What is not yet an array becomes one of the dtype of the scope.
+
+    Raises TypeError for a kernel of unknown spectrum (see `spectrum`), and for White, whose draws are no functions.
+    """
+    predictor = jax.tree.map(jnp.asarray, predictor)
+    key = key if jnp.issubdtype(getattr(key, "dtype", int), jax.dtypes.prng_key) else jax.random.key(key)
+    if isinstance(predictor, Predictors):
+        keys = jax.random.split(key, len(jax.tree.leaves(predictor.own)[0]))
+        of = lambda share, own, key: _paths(eqx.combine(share, own), key, count, features)
+        return SeveralPaths(
+            jax.vmap(of, (0 if predictor.separate else None, 0, 0))(predictor.share, predictor.own, keys)
+        )
+    return _paths(predictor, key, count, features)
+
+
+def _paths(p: Predictor, key, count: int, features: int) -> Paths:
+    waves, *keys = jax.random.split(key, 4)
+    Zv = jnp.asarray(p.Zv)
+    prior = _prior(p.kernel, waves, features, middle(Zv))
+    sizes = (_features(prior, Zv[:1]).shape[1], len(Zv), len(p.s))
+    normal = [jax.random.normal(k, (count, size), Zv.dtype) for k, size in zip(keys, sizes, strict=True)]
+    return _posterior(p, prior, *normal)
+
+
+def _posterior(p: Predictor, prior: tuple[Feature, ...], w: Array, xi: Array, epsilon: Array) -> Paths:
+    """Matheron's rule: everything is linear in the standard normal w [S, K], ξ [S, M2] and ε [S, M2]."""
+    Zv, W = jnp.asarray(p.Zv), p.W
+    # R = I − WKWᵀ is a difference, but ‖w‖² ≤ kᵢᵢ: its rounding error is one of as many ε of kᵢᵢ in the variance.
+    h = xi @ _root(jnp.eye(len(Zv), dtype=Zv.dtype) - W @ p.kernel(Zv, Zv) @ W.T).T
+    update = (epsilon * jnp.sqrt(p.s) - w @ _features(prior, Zv).T @ W.T - h) @ W
+    return Paths(p.kernel, prior, w, Zv, update, jnp.asarray(p.Zm), jnp.asarray(p.alpha), p.shared)
+
+
+def _root(R):
+    """L with LLᵀ = R + δI of 0 ≤ R ≤ I that may be singular: δ is 10ε, tenfold until it exceeds R's rounding errors."""
+    R, eye = 0.5 * (R + R.T), jnp.eye(len(R), dtype=R.dtype)
+    attempt = lambda level: cholesky(R + level * eye)
+    level = jnp.asarray(10 * jnp.finfo(R.dtype).eps, R.dtype)
+    failed = lambda at: ~jnp.isfinite(at[1]).all() & (at[0] < 1e-2)
+    return lax.while_loop(failed, lambda at: (10 * at[0], attempt(10 * at[0])), (level, attempt(level)))[1]
+
+
+def _features(prior, X):
+    return jnp.concatenate([feature(X) for feature in prior], axis=1)
+
+
+# --- the prior: a kernel as a sum of products ------------------------------------------------------------------------
+
+
+@singledispatch
+def _prior(kernel, key, F: int, centre) -> tuple[Feature, ...]:
+    """Features of a kernel: one `Feature` a summand. What is nothing else is stationary."""
+    omega = spectrum(kernel, key, (F, len(centre)), centre.dtype)
+    return (Feature(jnp.asarray(kernel.variance, centre.dtype), (), omega, centre),)
+
+
+@_prior.register
+def _(kernel: Linear, key, F, centre):
+    one = jnp.ones((), centre.dtype)
+    return (Feature(one, (jnp.broadcast_to(kernel.variance, centre.shape),), None, centre),)
+
+
+@_prior.register
+def _(kernel: Constant, key, F, centre):
+    return (Feature(jnp.asarray(kernel.variance, centre.dtype), (), None, centre),)
+
+
+@_prior.register
+def _(kernel: Sum, key, F, centre):
+    return sum(_parts(kernel, key, F, centre), ())
+
+
+@_prior.register
+def _(kernel: Product, key, F, centre):
+    # (a + b)(c + d) = ac + ad + bc + bd
+    return tuple(reduce(lambda a, b: a * b, factors) for factors in product(*_parts(kernel, key, F, centre)))
+
+
+@_prior.register
+def _(kernel: On, key, F, centre):
+    chosen = _prior(kernel.kernel, key, F, centre[np.asarray(kernel.columns)])
+    return tuple(feature.on(kernel.columns, centre) for feature in chosen)
+
+
+def _parts(kernel, key, F, centre):
+    keys = jax.random.split(key, len(kernel.kernels))
+    return [_prior(part, k, F, centre) for part, k in zip(kernel.kernels, keys, strict=True)]
+
+
+# --- spectra ---------------------------------------------------------------------------------------------------------
+
+
+@singledispatch
+def spectrum(kernel, key, shape: tuple[int, int], dtype) -> Float[Array, "F D"]:
+    """Frequencies ω [F, D] with k(x, z) = variance · E cos ωᵀ(x − z): draws from the spectral density (Bochner).
+
+    For a stationary kernel of your own with a field `variance`: `@spectrum.register` a function of these arguments.
+    """
+    raise TypeError(f"{type(kernel).__name__} has no known spectrum, so no paths: register one with pathwise.spectrum")
+
+
+@spectrum.register
+def _(kernel: White, key, shape, dtype):
+    raise TypeError("White has no paths, as its values at any two points are independent: leave it out of the kernel")
+
+
+@spectrum.register
+def _(kernel: RBF, key, shape, dtype):
+    # ω ~ N(0, 1/ℓ²)
+    return jax.random.normal(key, shape, dtype) / kernel.lengthscale
+
+
+def _student(kernel, key, shape, dtype, nu):
+    # κ = E exp(−r²τ/2) with 2ν/τ ~ χ² of 2ν degrees of freedom: ω is Student's t with as many, jointly in all columns.
+    chi2 = lambda key: jnp.sum(jax.random.normal(key, (shape[0], int(2 * nu)), dtype) ** 2, axis=1)
+    return _mixture(kernel, key, shape, dtype, lambda key: 2 * nu / chi2(key))
+
+
+@spectrum.register
+def _(kernel: Matern12, key, shape, dtype):
+    return _student(kernel, key, shape, dtype, 0.5)
+
+
+@spectrum.register
+def _(kernel: Matern32, key, shape, dtype):
+    return _student(kernel, key, shape, dtype, 1.5)
+
+
+@spectrum.register
+def _(kernel: Matern52, key, shape, dtype):
+    return _student(kernel, key, shape, dtype, 2.5)
+
+
+@spectrum.register
+def _(kernel: RationalQuadratic, key, shape, dtype):
+    # (1 + r²/2α)^(−α) = E exp(−r²τ/2) with τ ~ Gamma(α, α)
+    alpha = jnp.asarray(kernel.alpha, dtype)
+    return _mixture(kernel, key, shape, dtype, lambda key: jax.random.gamma(key, alpha, shape[:1], dtype) / alpha)
+
+
+def _mixture(kernel, key, shape, dtype, tau):
+    one, two = jax.random.split(key)
+    return jnp.sqrt(tau(one))[:, None] * jax.random.normal(two, shape, dtype) / kernel.lengthscale
+
+
+@spectrum.register
+def _(kernel: Periodic, key, shape, dtype):
+    # exp(a cos t − a) = Σ e⁻ᵃI_n(a) cos nt with a = 1/ℓ²: of n, the law of a difference of two Poisson(a/2) (Skellam)
+    rate = jnp.broadcast_to(0.5 / jnp.asarray(kernel.lengthscale, dtype) ** 2, shape[1:])
+    one, two = (jax.random.poisson(k, rate, shape).astype(dtype) for k in jax.random.split(key))
+    return 2 * jnp.pi * (one - two) / kernel.period

@@ -1,0 +1,72 @@
+"""Where hyperparameters start, and kernels by name."""
+
+from collections.abc import Callable
+
+import numpy as np
+from jaxtyping import Float
+
+from ..data import near_rows
+from ..kernels import (
+    RBF,
+    AbstractKernel,
+    Constant,
+    Linear,
+    Matern12,
+    Matern32,
+    Matern52,
+    Periodic,
+    RationalQuadratic,
+)
+
+__all__ = ["KERNELS", "named_kernel", "robust", "ulapane"]
+
+_STATIONARY: dict[str, Callable[..., AbstractKernel]] = {
+    "matern52": Matern52,
+    "matern32": Matern32,
+    "matern12": Matern12,
+    "rbf": RBF,
+    "rational_quadratic": RationalQuadratic,
+    "periodic": Periodic,
+}
+KERNELS = (*_STATIONARY, "linear")
+
+
+def named_kernel(name: str, lengthscale: float, variance: float, D: int) -> AbstractKernel:
+    """The kernel of that name with one lengthscale for each of D columns. Raises ValueError on an unknown name."""
+    if name == "linear":
+        return Linear(np.full(D, variance / D)) + Constant(variance)
+    if name not in _STATIONARY:
+        raise ValueError(f"kernel {name!r} is unknown: use one of {', '.join(KERNELS)}, or a kernel object")
+    return _STATIONARY[name](np.full(D, lengthscale), variance)
+
+
+def robust(X: Float[np.ndarray, "N D"], y: Float[np.ndarray, " N"]) -> tuple[float, float]:
+    """ℓ = √D · (root mean square deviation of the columns), variance = mean square of y.
+
+    For standardised columns two random rows are √(2D) apart: at ℓ = √D they are neither strangers nor the same.
+    """
+    spread = float(np.sqrt(np.mean(X[near_rows(X)].var(axis=0)))) or 1.0
+    return float(np.sqrt(X.shape[1])) * spread, float(np.mean(y**2)) or 1.0
+
+
+def ulapane(X: Float[np.ndarray, "N D"], y: Float[np.ndarray, " N"]) -> tuple[float, float]:
+    """Ulapane et al. 2020 (Kobe 4.1.3): ℓ is the mean step between neighbours along a column, σ the mean step of y
+    there.
+
+    Sort each column j; d_xj = mean of its non-zero gaps, d_yj = mean of the non-zero |gaps| of y in that order. ℓ is
+    the mean of d_x over columns that vary, and the variance is σ² with σ the mean of d_y. Raises ValueError where no
+    gap is non-zero.
+    """
+    near = near_rows(X)
+    X, y = X[near][:, np.ptp(X[near], axis=0) > 0], y[near]
+
+    def mean_gap(v):
+        gaps = np.abs(np.diff(v))
+        return gaps[gaps > 0].mean() if (gaps > 0).any() else 0.0
+
+    orders = np.argsort(X, axis=0, kind="stable")
+    lengthscale = np.mean([mean_gap(np.sort(column)) for column in X.T] or [0.0])
+    sigma = np.mean([mean_gap(y[order]) for order in orders.T] or [0.0])
+    if not (lengthscale > 0 and sigma > 0):
+        raise ValueError("the Ulapane start needs inputs and targets that vary; use initial='robust' or more rows")
+    return float(lengthscale), float(sigma**2)

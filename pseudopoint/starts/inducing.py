@@ -1,0 +1,148 @@
+"""Where pseudo-points start.
+
+k-means ignores the kernel, greedy conditional variance chases outliers when M is small, random points waste some;
+pivoted Cholesky with random pivots followed by a few Lloyd steps is best or close to it everywhere (methods e). `auto`
+tries it and k-means on a sample of rows, and greedy variance too up to 5,000 rows (it won on none of five larger
+tables), and keeps the one with the highest bound.
+"""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jaxtyping import Array, Float
+
+from ..compilation import program
+from ..data import Dataset, near_rows, take
+from ..kernels import AbstractKernel
+
+__all__ = ["METHODS", "RACE_ROWS", "candidates", "first", "greedy_variance", "kmeans", "random", "rpcholesky", "sample"]
+
+Points = Float[np.ndarray, "M D"]
+Rows = Float[np.ndarray, "N D"]
+
+
+def distinct(X: np.ndarray) -> np.ndarray:
+    """The distinct rows of X: two pseudo-points in one place are one point and a singular matrix."""
+    return np.unique(X, axis=0)
+
+
+def random(X: Rows, M: int, seed: int) -> Points:
+    """M distinct rows of X at random, [min(M, distinct rows), D]."""
+    X = distinct(X)
+    return X[np.random.default_rng(seed).permutation(len(X))[:M]]
+
+
+def kmeans(X: Rows, M: int, seed: int, weight: np.ndarray | None = None) -> Points:
+    """Centres of M clusters by scikit-learn's k-means (k-means++ start, one run), all columns counting alike."""
+    return _lloyd(X, "k-means++", M, 300, seed, weight)
+
+
+def _lloyd(X, init, M, steps, seed, weight=None):
+    import warnings
+
+    from sklearn.cluster import KMeans  # here, for its import takes longer than all of ours
+    from sklearn.exceptions import ConvergenceWarning
+
+    if weight is not None:  # rows of nearly no weight tell nothing, and no mean can be made of the smallest numbers
+        told = weight > np.finfo(np.float64).eps * np.max(weight)
+        X, weight = X[told], weight[told] / np.max(weight)
+    if len(distinct(X)) <= M:
+        return distinct(X)
+    # Columns in their own units (under a kernel object): by powers of two, so that standardised ones stay as they are.
+    spread = X.std(axis=0)
+    unit = 2.0 ** np.round(np.log2(np.where(spread > 0, spread, 1.0)))
+    init = init if isinstance(init, str) else init / unit
+    clusters = KMeans(M, init=init, n_init=1, max_iter=steps, random_state=seed)  # pyright: ignore[reportArgumentType]
+    with warnings.catch_warnings():
+        # Few steps are meant to stop early; and rows of no weight, or nearly in one place, make fewer clusters than M.
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        centres = clusters.fit(X / unit, sample_weight=weight).cluster_centers_ * unit
+    few = distinct(centres)
+    return few if len(few) < len(centres) else centres
+
+
+def greedy_variance(kernel: AbstractKernel, X: Rows, M: int) -> Points:
+    """Rows of greatest conditional variance, one after another: max-pivoted Cholesky (Burt et al. 2020)."""
+    return X[_pivots(kernel, X, M, None)]
+
+
+def rpcholesky(kernel: AbstractKernel, X: Rows, M: int, seed: int, lloyd_steps: int = 5) -> Points:
+    """Rows drawn in proportion to their conditional variance (Chen et al. 2022), then `lloyd_steps` steps of
+    k-means."""
+    Z = X[_pivots(kernel, X, M, seed)]
+    if lloyd_steps == 0 or len(Z) < M:
+        return Z
+    return _lloyd(X, Z, M, lloyd_steps, seed)
+
+
+def _pivots(kernel, X, M, seed):
+    draw, key = np.asarray(seed is not None), jax.random.key(0 if seed is None else seed)
+    choose = program(_pivoted_cholesky, "brief", (2,))
+    rows, variances, scale = choose(kernel, jax.device_put(X), min(M, len(X)), draw, key)
+    # A pivot that the others explain adds a duplicate: stop where 1e-9 of the variance is left (methods f.6).
+    good = np.asarray(variances) > 1e-9 * float(scale)
+    return np.asarray(rows)[: max(1, int(np.argmin(good)) if not good.all() else len(good))]
+
+
+def _pivoted_cholesky(kernel, X: Float[Array, "N D"], M: int, draw, key):
+    """K ≈ FᵀF by rows i₁, i₂, …: F_j = (K_i − F_:iᵀF)/√d_i, d ← d − F_j². Time N M², memory N M. One program, whether
+    rows are drawn or chosen."""
+    d0 = kernel.diag(X)
+
+    def step(j, carry):
+        F, d, rows, variances = carry
+        weighted = lambda: jax.random.categorical(jax.random.fold_in(key, j), jnp.log(d))
+        i = lax.cond(draw, weighted, lambda: jnp.argmax(d))
+        f = (kernel(lax.dynamic_slice_in_dim(X, i, 1), X)[0] - F[:, i] @ F) / jnp.sqrt(jnp.maximum(d[i], 1e-30))
+        f = jnp.where(d[i] > 0, f, 0)
+        left = jnp.maximum(d - f**2, 0).at[i].set(0)
+        return F.at[j].set(f), left, rows.at[j].set(i), variances.at[j].set(d[i])
+
+    empty = (jnp.zeros((M, X.shape[0]), X.dtype), d0, jnp.zeros(M, int), jnp.zeros(M, X.dtype))
+    _, _, rows, variances = lax.fori_loop(0, M, step, empty)
+    return rows, variances, jnp.mean(d0)
+
+
+def sample(data: Dataset, size: int, seed: int) -> Dataset:
+    """At most `size` rows of `data`, at random and in their order."""
+    if len(data) <= size:
+        return data
+    return take(data, np.sort(np.random.default_rng(seed).choice(len(data), size, replace=False)))
+
+
+def first(data: Dataset, size: int, seed: int) -> Dataset:
+    """All rows: `size` of those that count, drawn at random, first, and the others with weight zero."""
+    order = np.random.default_rng(seed).permutation(len(data))
+    order = order[np.argsort(np.asarray(data.weight)[order] == 0, kind="stable")]
+    rows = take(data, order)
+    return Dataset(rows.X, rows.y, np.where(np.arange(len(order)) < size, rows.weight, 0), rows.noise)
+
+
+METHODS = ("auto", "kmeans", "rpcholesky", "greedy", "random")
+RACE_ROWS = 5000  # up to as many, starts are tried against each other
+
+
+def candidates(method: str | np.ndarray, kernel: AbstractKernel, data: Dataset, M: int, seed: int) -> dict[str, Points]:
+    """Starts of M pseudo-points by the name of the method, from at most max(10⁴, 20 M) rows; fewer where rows repeat.
+
+    One for a named method or for points given as an array; three for "auto", to be tried against each other, k-means
+    alone beyond `RACE_ROWS`.
+    """
+    if not isinstance(method, str):
+        return {"hand": distinct(np.asarray(method))}
+    rows = sample(data, max(10_000, 20 * M), seed)
+    # A row far from all others would have a point for itself, and its square would hide all differences of the others.
+    near = near_rows(np.asarray(rows.X))
+    X = np.asarray(rows.X)[near]
+    makers = {
+        "kmeans": lambda: kmeans(X, M, seed, np.asarray(rows.weight)[near]),
+        "rpcholesky": lambda: rpcholesky(kernel, X, M, seed),
+        "greedy": lambda: greedy_variance(kernel, X, M),
+        "random": lambda: random(X, M, seed),
+    }
+    auto = ("kmeans", "rpcholesky", "greedy")[: 3 if len(data) <= RACE_ROWS else 1]
+    names = auto if method == "auto" else (method,)
+    if unknown := set(names) - set(makers):
+        raise ValueError(f"inducing start {unknown.pop()!r} is unknown: use one of {', '.join(METHODS)}")
+    return {name: makers[name]() for name in names}
