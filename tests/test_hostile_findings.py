@@ -86,10 +86,10 @@ def test_numpys_true_and_false_are_true_and_false():
 # --- Questions ---
 
 
-@pytest.mark.parametrize("coverage", [[0.5], "0.9", None, 1j])
-def test_a_coverage_that_is_no_number_ended_in_a_type_error(fitted, coverage):
-    with pytest.raises(ValueError, match="must lie between 0 and 1") as error:
-        fitted.predict_interval(rows()[0], coverage)
+@pytest.mark.parametrize("level", [[0.5], "0.9", None, 1j])
+def test_a_level_that_is_no_number_ended_in_a_type_error(fitted, level):
+    with pytest.raises(ValueError, match="level=.* must lie between 0 and 1") as error:
+        fitted.predict_interval(rows()[0], level)
     assert sentence(error)
 
 
@@ -98,9 +98,9 @@ def test_an_interval_of_nearly_all_probability_was_infinite(likelihood):
     X, _ = rows()
     y = np.arange(N) % 3 if likelihood == "poisson" else np.linspace(0.1, 0.9, N)
     model = GPRegressor(likelihood=likelihood, **BRIEF).fit(X, y)
-    for coverage in (np.nextafter(1, 0), 1 - 1e-12, 1e-16, 5e-324):
-        ends = model.predict_interval(X, coverage)
-        assert np.isfinite(ends).all() and (ends[:, 0] <= ends[:, 1]).all(), coverage
+    for level in (np.nextafter(1, 0), 1 - 1e-12, 1e-16, 5e-324):
+        ends = model.predict_interval(X, level)
+        assert np.isfinite(ends).all() and (ends[:, 0] <= ends[:, 1]).all(), level
 
 
 def test_intervals_of_moments_are_finite_up_to_the_last_probability_below_one():
@@ -115,8 +115,8 @@ def test_a_number_of_draws_that_is_none_ended_in_an_error_of_numpy_or_jax(fitted
     with pytest.raises(ValueError, match=f"{name}=.* must be a positive whole number"):
         fitted.paths(**{name: value})
     if name == "n":
-        with pytest.raises(ValueError, match="n=.* must be a positive whole number"):
-            fitted.sample(X, value)
+        with pytest.raises(ValueError, match="n_samples=.* must be a positive whole number"):
+            fitted.sample_y(X, value)
 
 
 @pytest.mark.parametrize("y", [["u"] * N, [None] * N, [1j] * N, [HUGE] * N, [np.nan] * N, [[1.0]] * N])

@@ -1,14 +1,10 @@
 """What all estimators share: checks of settings and data, scaling of inputs, blocks of rows, files."""
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
-from functools import partial
 from numbers import Integral
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
@@ -16,16 +12,15 @@ from sklearn.utils.validation import check_is_fitted
 from ..data import LARGEST, Standardiser, dataset, merge_duplicates
 from ..kernels import AbstractKernel, InUnits, check_columns
 from ..likelihoods import AbstractLikelihood, Offset
-from ..linalg import factorise
 from ..optimise.named import OPTIMISERS
 from ..optimise.result import Progress, Record
 from ..persistence import load as load_tree
 from ..persistence import reading, writing
 from ..persistence import save as save_tree
-from ..processes import one_blas_thread, refuse_fork
+from ..processes import computing, one_blas_thread
 from ..recipes import FAMILIES, METHODS, Fitted, Settings, fit_model
 from ..starts.hyperparameters import KERNELS, named_kernel, robust, ulapane
-from . import notes
+from . import notes, predictive
 from .checks import (
     choice,
     numbers,
@@ -40,12 +35,10 @@ from .checks import (
     whole,
 )
 from .saving import rebuilt, tree_of
+from .serving import evaluate, is_plain
 
-__all__ = ["AbstractEstimator", "apply_learned", "computing", "joint"]
+__all__ = ["AbstractEstimator"]
 
-BLOCK = 2**19  # numbers of a block of rows: its few arrays stay in a processor's cache, and below the 32 MB at which
-# glibc gives memory back to the system after every block, to be cleared again page by page
-NODES = 512  # at most so many quadrature nodes a row
 MERGED_ROWS = 500_000
 _CHOICES = {
     "method": METHODS,
@@ -56,15 +49,6 @@ _CHOICES = {
     "dtype": ("auto", "float64", "float32"),
     "scale_inputs": ("auto", True, False),
 }
-
-
-_ON_DEVICE: WeakKeyDictionary["AbstractEstimator", tuple] = WeakKeyDictionary()
-
-
-def computing(dtype: str) -> AbstractContextManager:
-    """JAX in the given precision, within this scope and thread only. Raises ForkError where it would never end."""
-    refuse_fork()
-    return jax.enable_x64(dtype == "float64")
 
 
 class AbstractEstimator(BaseEstimator):
@@ -248,58 +232,33 @@ class AbstractEstimator(BaseEstimator):
         if not hasattr(self, "predictor_"):
             check_is_fitted(self)
         names = getattr(self, "feature_names_in_", None)
-        if names is not None or not _plain(X, self.n_features_in_):
+        if names is not None or not is_plain(X, self.n_features_in_):
             X = np.asarray(validated(self, X, reset=False, dtype=np.float64, ensure_all_finite=False))
         refuse_non_finite(X, names)
         return X
 
-    def _blocks(self, function: Callable[..., Any], X, *columns) -> np.ndarray:
-        """`function(predictor, likelihood, X, *columns)`, [..., N], in blocks of rows, so that memory does not grow
-        with N. `function` is compiled here, and its X scaled."""
-        with computing(self._precision):
-            width, structure, leaves = self._learned(self._precision)
-        return self._each(partial(apply_learned, function, structure, leaves), width, X, *columns)
+    def predict_latent(self, X, return_std=False):
+        """Mean of the latent function f at the rows of X, [N], or of all C of them, [N, C]; with `return_std` also its
+        standard deviation, of the same shape.
 
-    def _each(self, apply: Callable[..., Any], width: int, X, *columns) -> np.ndarray:
-        """`apply(X, *columns)` in blocks of rows, of which each has so many numbers. ValueError where one is NaN, or
-        too large a number."""
-        whole, precision = np.empty(0), self._precision
-        with computing(precision):
-            size = min(_power_of_two(len(X)), _power_of_two(BLOCK // max(width, NODES)))
-            for start in range(0, len(X), size):
-                block = [array[start : start + size] for array in (X, *columns)]
-                # Of the class: a method of an equinox object is wrapped anew each time, which a single row would feel.
-                block[0], count = Standardiser.inputs(self.standardiser_, block[0], precision), len(block[0])
-                if count < size:  # one shape, one compilation: the last block is filled up with its first row
-                    block = [np.concatenate([a, np.repeat(a[:1], size - count, axis=0)]) for a in block]
-                block = [a.astype(precision, copy=False) for a in block]
-                part = np.asarray(apply(*block))
-                if start == 0:
-                    whole = np.empty((*part.shape[:-1], len(X)))
-                whole[..., start : start + count] = part[..., :count]
-        bad = ~(whole < np.inf)  # log densities may be −∞
-        if bad.any():
-            row = int(np.argmax(bad.reshape(-1, len(X)).any(axis=0)))
-            raise ValueError(
-                f"what is predicted for row {row} is no finite number: its values, such as {np.max(np.abs(X[row])):g}, "
-                "are too far from all training rows for this kernel and likelihood"
-            )
-        return whole
+        f is what `likelihood_` describes the target by, p(y | f), its constant mean included: log odds for two classes,
+        a logarithm of the rate for counts. For a real target (of "heteroscedastic", the first column) it is in the
+        units of y, and the standard deviation is that of `predict` without noise.
+        """
+        rows, s = self._inputs(X), self.standardiser_
+        values = evaluate(self, predictive.latent if return_std else predictive.latent_mean, rows)
+        mean, variance = values if return_std else (values, np.empty(0))
+        mean, std = mean.T + (0.0 if self.mean_ is None else self.mean_), np.sqrt(variance.T)
+        if self.likelihood_.additive:
+            for column, shift in ((mean, s.target_mean), (std, 0.0)):
+                first = column if column.ndim == 1 else column[:, 0]
+                first *= s.target_scale
+                first += shift
+        return (mean, std) if return_std else mean
 
     def _observed(self) -> AbstractLikelihood:
         """p(y | f) with the constant mean of f, where there is one."""
         return self.likelihood_ if self.mean_ is None else Offset(self.likelihood_, self.mean_)
-
-    def _learned(self, precision):
-        """Numbers a row; and predictor and likelihood, taken apart and on the device. That is done once, for a
-        single row would feel it. Not an attribute: it is neither learned nor to be copied or saved."""
-        kept = _ON_DEVICE.get(self)
-        if kept is None or kept[0] is not self.predictor_ or kept[1] is not self.likelihood_ or kept[2] != precision:
-            served = self.predictor_.triangular() if precision == "float64" else self.predictor_
-            leaves, structure = jax.tree.flatten((served, self._observed()))
-            width, leaves = len(self.predictor_.Zv) * self.likelihood_.latents, jax.device_put(leaves)
-            kept = _ON_DEVICE[self] = self.predictor_, self.likelihood_, precision, width, structure, leaves
-        return kept[3:]
 
     def save(self, path, *, extra=None, classes: Sequence[type] = ()):
         """Write the fitted model to one file (safetensors with JSON metadata, no pickle), atomically.
@@ -328,28 +287,6 @@ class AbstractEstimator(BaseEstimator):
             return rebuilt(cls, tree)
 
 
-@jax.jit
-def joint(predictor, X):
-    """Means [N] or [C, N] and lower roots of the joint covariances of f at the rows of X.
-
-    In units of the prior's standard deviations, and with jitter in those: what is drawn at a row does not depend on the
-    rows after it.
-    """
-    level = 1e-12 if X.dtype == jnp.float64 else 1e-6
-    # A row of no variance, as `Linear` has at 0, is no reason to divide by it.
-    scale = jnp.sqrt(jnp.maximum(predictor.prior(X), jnp.finfo(X.dtype).tiny))
-    eye = level * jnp.eye(len(X), dtype=X.dtype)
-    K = predictor.covariance(X) / scale[..., :, None] / scale[..., None, :] + eye
-    root = jnp.vectorize(lambda K: factorise(K).L, signature="(n,n)->(n,n)")(K)
-    return predictor(X)[0], scale[..., :, None] * root
-
-
-@partial(jax.jit, static_argnums=(0, 1))
-def apply_learned(function, structure, leaves, *rows):
-    """`function` of what was taken apart into `structure` and `leaves`, and of rows; compiled once for each."""
-    return function(*jax.tree.unflatten(structure, leaves), *rows)
-
-
 def _refuse_unfit(likelihood, scaled, y, weight):
     """A target that a likelihood (of the user's own, perhaps) has no finite log density for, at f = 0."""
     f = np.zeros((likelihood.latents, len(y)) if likelihood.latents > 1 else len(y))
@@ -365,15 +302,6 @@ def _refuse_unfit(likelihood, scaled, y, weight):
             f"the likelihood {likelihood.name} gives log p(y | f = 0) = {value[row]:g} for the target {y[row]:g} in "
             f"row {row}{aside} ({bad.sum()} such rows): use a likelihood for such targets"
         )
-
-
-def _plain(X: Any, columns: int) -> bool:
-    """Whether it is an array as predictions need it: scikit-learn's checks take as long as one row's prediction."""
-    return type(X) is np.ndarray and X.dtype == np.float64 and X.ndim == 2 and X.shape[1] == columns and len(X) > 0
-
-
-def _power_of_two(n: int) -> int:
-    return 1 << max(0, int(n) - 1).bit_length()
 
 
 def _int(setting: Any) -> int | None:

@@ -9,8 +9,9 @@ from sklearn.utils.multiclass import check_classification_targets
 
 from ..likelihoods import Bernoulli
 from ..optimise.result import Progress
-from . import notes
+from . import notes, predictive
 from .base import AbstractEstimator
+from .serving import evaluate
 from .targets import class_likelihood
 
 __all__ = ["GPClassifier"]
@@ -145,7 +146,7 @@ class GPClassifier(ClassifierMixin, AbstractEstimator):
         rows = self._inputs(X)
         if len(self.classes_) == 1:
             return np.zeros((len(rows), 1))
-        return self._blocks(_log_probabilities, rows).T
+        return evaluate(self, predictive.log_probabilities, rows).T
 
     def predict_proba(self, X):
         """P(y = c | x), [N, C], columns in the order of `classes_`."""
@@ -167,7 +168,3 @@ class GPClassifier(ClassifierMixin, AbstractEstimator):
         places = {label: place for place, label in enumerate(self.classes_.tolist())}  # of labels of any type
         codes = np.array([places.get(label, -1) for label in y.tolist()])
         return np.where(codes >= 0, log_p[np.arange(len(y)), codes], -np.inf)
-
-
-def _log_probabilities(predictor, likelihood, X):
-    return likelihood.log_probabilities(*predictor(X))

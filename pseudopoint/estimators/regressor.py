@@ -11,13 +11,15 @@ from sklearn.base import RegressorMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from .. import sampling as pathwise
+from .. import sampling
 from ..likelihoods import Gaussian, quantile
 from ..metrics import interval
 from ..optimise.result import Progress
-from . import notes
-from .base import AbstractEstimator, apply_learned, computing, joint
+from ..processes import computing
+from . import notes, predictive
+from .base import AbstractEstimator
 from .checks import numbers, refuse_non_finite, shown, whole
+from .serving import apply_learned, evaluate, in_blocks
 from .targets import check_target, regression_likelihood
 
 __all__ = ["GPRegressor"]
@@ -212,33 +214,41 @@ class GPRegressor(RegressorMixin, AbstractEstimator):
             return []
         return notes.discrete_target(y, float(np.sqrt(self.likelihood_.variance)) * self.standardiser_.target_scale)
 
-    def predict(self, X, return_std=False):
-        """Mean of y at the rows of X [N, D], in the units of y; with `return_std` also its standard deviation, noise
-        included. The mean alone takes O(M) a row, both O(M²), under a Gaussian likelihood."""
+    def predict(self, X, return_std=False, return_cov=False):
+        """Mean of y at the rows of X [N, D], in the units of y; with `return_std` also its standard deviation [N], with
+        `return_cov` its joint covariance [N, N]. Both include the noise.
+
+        The covariance is that of f plus the noise variance on its diagonal, which is the squared standard deviation. It
+        is for real targets and at most 5,000 rows. The mean alone takes O(M) a row, mean and standard deviation O(M²),
+        under a Gaussian likelihood. Raises RuntimeError where both are asked for, as scikit-learn does, and ValueError
+        for the covariance of other targets or more rows.
+        """
+        if return_std and return_cov:
+            raise RuntimeError("ask for return_std or return_cov: the covariance has the variances on its diagonal")
         rows = self._inputs(X)
+        if return_cov:
+            return self._joint_moments(rows)
         if not return_std and self.levels_ is None:
-            return self._in_units(self._blocks(_mean, rows))
+            return self._in_units(evaluate(self, predictive.mean, rows))
         mean, std = self._moments(rows)
         return (mean, std) if return_std else mean
 
-    def predict_interval(self, X, coverage=0.9):
-        """Central intervals that hold y with probability `coverage`: [N, 2], lower and upper ends, in y's units.
+    def predict_interval(self, X, level=0.9):
+        """Central intervals that hold y with probability `level`: [N, 2], lower and upper ends, in the units of y.
 
-        The ends are the quantiles (1 ∓ coverage)/2 of y, f integrated out; for counts and levels they are values of y,
+        The ends are the quantiles (1 ∓ level)/2 of y, f integrated out; for counts and levels they are values of y,
         which hold at least that probability.
         """
-        if not (isinstance(coverage, Real) and 0 < coverage < 1):
-            raise ValueError(
-                f"the interval's probability must lie between 0 and 1, not {shown(coverage)}; 0.9 means 90 %"
-            )
+        if not (isinstance(level, Real) and 0 < level < 1):
+            raise ValueError(f"level={shown(level)} must lie between 0 and 1; 0.9 means 90 %")
         rows = self._inputs(X)
         if isinstance(self.likelihood_, Gaussian):
-            return np.column_stack(interval(*self._moments(rows), coverage))
-        mean, variance = self._blocks(_latent, rows)
+            return np.column_stack(interval(*self._moments(rows), level))
+        mean, variance = evaluate(self, predictive.latent, rows)
         with computing(self._precision):
             ends = [
                 np.concatenate([quantile(self._observed(), m, v, p) for m, v in _cut(mean, variance)])
-                for p in (0.5 - 0.5 * coverage, min(0.5 + 0.5 * coverage, BELOW_ONE))
+                for p in (0.5 - 0.5 * level, min(0.5 + 0.5 * level, BELOW_ONE))
             ]
         # Sorted, as the quantiles of nearly one probability are equal up to rounding.
         return np.sort(np.column_stack([self._in_units(end) for end in ends]), axis=1)
@@ -256,28 +266,27 @@ class GPRegressor(RegressorMixin, AbstractEstimator):
             unknown = self.levels_[codes] != y
             if unknown.any():
                 raise ValueError(f"y holds {y[unknown][0]:g}, which is none of the levels that were learned")
-        return self._blocks(_log_density, rows, s.target(codes)) - np.log(s.target_scale)
+        return evaluate(self, predictive.log_density, rows, s.target(codes)) - np.log(s.target_scale)
 
-    def sample(self, X, n=1, random_state=None):
-        """n functions drawn from the posterior, at the rows of X: [n, N], the mean of y given f, in the units of y.
+    def sample_y(self, X, n_samples=1, random_state=0):
+        """Functions drawn from the posterior, at the rows of X: [N, n_samples], in the units of y.
 
-        Rows are drawn jointly; raises ValueError beyond 5,000 of them, where the joint covariance is too large.
+        A draw is E[y | f] for one f, without the noise that `predict` includes. Rows are drawn jointly. Raises
+        ValueError beyond 5,000 of them, where the joint covariance is too large.
         """
-        X, n = self._inputs(X), whole("n", n)
-        if len(X) > MAX_JOINT_ROWS:
-            raise ValueError(f"a joint sample at {len(X)} rows needs a {len(X)}² matrix: pass at most {MAX_JOINT_ROWS}")
+        rows, n = self._inputs(X), whole("n_samples", n_samples)
+        _refuse_many(rows)
         lead = () if self.likelihood_.latents == 1 else (self.likelihood_.latents,)
         # Row by row: what later rows are does not matter to those before them.
-        noise = check_random_state(random_state).standard_normal((len(X), n, *lead)).T.astype(self._precision)
-        X = self.standardiser_.inputs(X, self._precision)
+        noise = check_random_state(random_state).standard_normal((len(rows), n, *lead)).T.astype(self._precision)
         with computing(self._precision):
-            f = _draw(self.predictor_, X, noise)
+            f = predictive.draw(self.predictor_, self.standardiser_.inputs(rows, self._precision), noise)
             draws = np.asarray(self._observed().moments(f).mean, np.float64)
-        return self._in_units(draws)
+        return self._in_units(draws).T
 
     def paths(self, n=1, random_state=None, *, features=1024) -> Callable[[Any], np.ndarray]:
         """n functions drawn from the posterior, to be evaluated anywhere, again and again: X [N, D] ↦ [n, N], the mean
-        of y given f, in the units of X and y (`pathwise.paths`, whose inputs and values are scaled).
+        of y given f, in the units of X and y (`sampling.paths`, whose inputs and values are scaled).
 
         O(N(M + features)) for each function. Raises TypeError for a kernel of unknown spectrum, and for White.
         """
@@ -286,11 +295,11 @@ class GPRegressor(RegressorMixin, AbstractEstimator):
         fitted = self._copy()  # a later fit of this estimator does not change what was drawn
         seed = int(check_random_state(random_state).randint(2**31 - 1))
         with computing(self._precision):
-            drawn = pathwise.paths(self.predictor_, seed, n, features)
+            drawn = sampling.paths(self.predictor_, seed, n, features)
             leaves, structure = jax.tree.flatten((drawn, self._observed()))
         width = n * (features + len(self.predictor_.Zv)) * self.likelihood_.latents
-        apply = partial(apply_learned, _drawn, structure, leaves)
-        return lambda X: fitted._in_units(fitted._each(apply, width, fitted._inputs(X)))
+        apply = partial(apply_learned, predictive.mean_of_paths, structure, leaves)
+        return lambda X: fitted._in_units(in_blocks(fitted, apply, width, fitted._inputs(X)))
 
     def _in_units(self, y):
         if self.levels_ is not None:
@@ -300,41 +309,39 @@ class GPRegressor(RegressorMixin, AbstractEstimator):
     def _moments(self, rows):
         """Mean and standard deviation of y in its own units, at rows that were checked."""
         if self.levels_ is not None:
-            p, exponent = np.exp(self._blocks(_log_probabilities, rows)), np.frexp(np.max(np.abs(self.levels_)))[1]
+            p, exponent = (
+                np.exp(evaluate(self, predictive.log_probabilities, rows)),
+                np.frexp(np.max(np.abs(self.levels_)))[1],
+            )
             levels = np.ldexp(self.levels_, -exponent)  # at most 1: squares of levels may overflow
             mean = levels @ p
             std = np.sqrt(np.sum((levels[:, None] - mean) ** 2 * p, axis=0))
             return np.ldexp(mean, exponent), np.ldexp(std, exponent)
-        mean, variance = self._blocks(_predict, rows)
+        mean, variance = evaluate(self, predictive.moments, rows)
         mean *= self.standardiser_.target_scale  # in place, as a million rows are 8 MB a copy
         mean += self.standardiser_.target_mean
         std = np.sqrt(variance, out=variance)
         std *= self.standardiser_.target_scale  # whose square may overflow
         return mean, std
 
-
-def _mean(predictor, likelihood, X):
-    return likelihood.predict(*predictor(X))[0]  # a variance that it does not need is not compiled
-
-
-def _predict(predictor, likelihood, X):
-    return jax.numpy.stack(likelihood.predict(*predictor(X)))
-
-
-def _log_density(predictor, likelihood, X, y):
-    return likelihood.log_density(*predictor(X), y)
-
-
-def _log_probabilities(predictor, likelihood, X):
-    return likelihood.log_probabilities(*predictor(X))
-
-
-def _drawn(paths, likelihood, X):
-    return likelihood.moments(paths(X)).mean
-
-
-def _latent(predictor, likelihood, X):
-    return jax.numpy.stack(predictor(X))
+    def _joint_moments(self, rows):
+        """Mean and joint covariance of y in its own units, at rows that were checked."""
+        if not self.likelihood_.additive:
+            raise ValueError(
+                f"return_cov is for real targets with noise, y = f + noise; the likelihood {self.likelihood_.name} has "
+                "return_std"
+            )
+        _refuse_many(rows)
+        mean, std = self._moments(rows)
+        with computing(self._precision):
+            K = predictive.covariance(self.predictor_, self.standardiser_.inputs(rows, self._precision))
+            K = np.asarray(K, np.float64).reshape(-1, len(rows), len(rows))[0]  # of the first latent function
+        with np.errstate(over="ignore"):
+            covariance = (0.5 * (K + K.T) * self.standardiser_.target_scale) * self.standardiser_.target_scale
+            np.fill_diagonal(covariance, std**2)
+        if not np.isfinite(covariance).all():
+            raise ValueError("the covariance is too large a number in squared units of y: ask for return_std")
+        return mean, covariance
 
 
 def _cut(*arrays):
@@ -342,10 +349,9 @@ def _cut(*arrays):
     return zip(*(np.array_split(a, -(-a.shape[-1] // 10_000), axis=-1) for a in arrays), strict=True)
 
 
-@jax.jit
-def _draw(predictor, X, noise):
-    mean, root = joint(predictor, X)
-    return mean[..., None, :] + noise @ root.mT
+def _refuse_many(rows):
+    if len(rows) > MAX_JOINT_ROWS:
+        raise ValueError(f"{len(rows)} rows together need a {len(rows)}² matrix: pass at most {MAX_JOINT_ROWS}")
 
 
 def _check_noise(noise_variance, X):

@@ -3,13 +3,12 @@
 from abc import abstractmethod
 from typing import ClassVar, NamedTuple
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from ..params import Number
+from ..params import Number, Readable
 from .quadrature import expect, expect_bounded, log_expect
 
 __all__ = ["AbstractLikelihood", "Latent", "Moments", "Rows", "Slopes"]
@@ -26,7 +25,7 @@ class Moments(NamedTuple):
     variance: Rows
 
 
-class AbstractLikelihood(eqx.Module):
+class AbstractLikelihood(Readable):
     """One row of y depends on the latent functions at that row: on one, f [N], or on C of them, f [C, N].
 
     A likelihood of one latent function needs `log_prob` and `moments`, and `cdf` for intervals; the rest follows by
@@ -46,6 +45,8 @@ class AbstractLikelihood(eqx.Module):
     smooth: ClassVar[bool] = True
     # Whether numbers of its own, or the scaling of the target, do what a constant mean of f would (`Offset`).
     has_constant: ClassVar[bool] = False
+    # Whether y = f + noise, f the first latent function: E[y | f] = f.
+    additive: ClassVar[bool] = False
     support: ClassVar[str] = "real"  # "real", "positive", "unit", "counts" or "classes"
 
     @property

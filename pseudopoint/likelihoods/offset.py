@@ -33,6 +33,7 @@ class Offset(AbstractLikelihood):
     shrinks = property(lambda self: self.likelihood.shrinks)  # pyright: ignore[reportAssignmentType]
     smooth = property(lambda self: self.likelihood.smooth)  # pyright: ignore[reportAssignmentType]
     curvature = property(lambda self: self.likelihood.curvature)  # pyright: ignore[reportAssignmentType]
+    additive = property(lambda self: self.likelihood.additive)  # pyright: ignore[reportAssignmentType]
     support = property(lambda self: self.likelihood.support)  # pyright: ignore[reportAssignmentType]
     has_constant = property(lambda self: True)  # pyright: ignore[reportAssignmentType]
 

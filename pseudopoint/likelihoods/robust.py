@@ -26,6 +26,7 @@ def _median(y, weight):
 class StudentT(AbstractLikelihood):
     """y = f + scale · t, t Student's with `degrees` = ν > 2 degrees of freedom (3 in Salimbeni et al. 2018, 5.5)."""
 
+    additive: ClassVar[bool] = True
     scale: Float[Number, ""] = positive(SCALE_FLOOR, default=0.3)
     degrees: Float[Number, ""] = positive(2.01, default=3.0)
 
@@ -71,6 +72,7 @@ class StudentT(AbstractLikelihood):
 class Laplace(AbstractLikelihood):
     """p(y | f) = exp(−|y − f|/scale)/(2 scale)."""
 
+    additive: ClassVar[bool] = True
     concave: ClassVar[bool] = True
     majorised: ClassVar[bool] = True
     smooth: ClassVar[bool] = False
