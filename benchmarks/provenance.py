@@ -32,6 +32,6 @@ def commit() -> str:
 
 
 def command() -> str:
-    """The command line, without the folders of this machine."""
-    words = [str(Path(word).name) if Path(word).is_absolute() else word for word in sys.argv[1:]]
+    """The command line, with FOLDER for the folders of this machine."""
+    words = ["FOLDER" if Path(word).is_absolute() else word for word in sys.argv[1:]]
     return shlex.join(["python", os.path.relpath(sys.argv[0], ROOT), *words])
