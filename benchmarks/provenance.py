@@ -6,11 +6,13 @@ import platform
 import shlex
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 
 
+@cache  # the code that runs is that of the start
 def provenance() -> dict[str, str]:
     """What every row of `results` says of its run. A commit with a "+" had changes that were not committed."""
     return {"machine": machine(), "date": str(datetime.date.today()), "commit": commit(), "command": command()}
