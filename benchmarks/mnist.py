@@ -20,6 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pandas as pd
+from provenance import provenance
 from threadpoolctl import threadpool_limits
 
 from pseudopoint.data import dataset
@@ -103,7 +104,7 @@ def main():
                 if reached[level] is None and accuracy >= float(level):
                     reached[level] = round(seconds, 1)
     row = {name: value for name, value in vars(arguments).items() if name not in ("data", "out")}
-    row |= {"seconds_to": reached, "steps": state.step, "accuracy": path[-1][2], "path": path}
+    row |= {"seconds_to": reached, "steps": state.step, "accuracy": path[-1][2], "path": path} | provenance()
     print(json.dumps(row))
     if arguments.out:
         with arguments.out.open("a") as file:
