@@ -280,7 +280,7 @@ def bounds() -> Section:
     return Section(
         "How long does a pass over all rows take, and how much memory?",
         """Value and gradient of Titsias' collapsed bound, N rows, M inducing points, 16 columns, float64: what each
-        iteration of `method="collapsed"` computes. Memory is the process's peak. Ours does not grow with N, because
+        iteration of `method="collapsed"` computes. Memory is the process's peak. Ours hardly grows with N, because
         rows go through in chunks.""",
         ["pass", "ours", *(TITLES[peer] for peer in PEERS), "ratio"],
         comparison(rows, PEERS, with_memory),
@@ -294,8 +294,8 @@ def predictions() -> Section:
         """Mean and standard deviation, 500 inducing points, 16 columns, float64, by a model that another process
         fitted. “20 times” and “200 times” are calls in a row, per call; the others come after a pause. scikit-learn
         has no inducing points; it is the exact Gaussian process of 500 rows. [Decision
-        0029](decisions/0029-distances-of-two-rows.md) came after these rows and makes a prediction of a single row
-        slower.""",
+        0029](decisions/0029-distances-of-two-rows.md) came after these rows and makes a
+        prediction of a single row slower; no stored row says by how much.""",
         ["prediction", "ours", *(TITLES[peer] for peer in (*PEERS, "sklearn")), "ratio"],
         comparison(suite("predict"), (*PEERS, "sklearn"), with_memory),
     )
