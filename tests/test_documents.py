@@ -1,19 +1,20 @@
-"""What README.md, CONTRIBUTING.md and docs/*.md show can be pasted, in their order, and prints what stands there.
+"""What README.md, CONTRIBUTING.md and docs/*.md show can be pasted, in its order, and prints what stands there.
 
-A page is one session: one namespace and one folder, with the tables of `TABLES`. A ```python block is executed; if a
-```text block follows, it is what was printed. In a ```console block every `$ pseudopoint …` is run by the command line
-in this process, and other lines are what was printed; `...` stands for anything. Decimals may differ by two units of the
-last digit shown. A block after `<!-- file: NAME -->` is saved and not executed. A block after `<!-- not run: REASON -->`
-is not run, but its options must exist.
+A page is one session: one namespace, and one folder with the tables of `write_tables`. A ```python block is executed;
+a ```text block right after it is what it prints. In a ```console block each `$ pseudopoint …` runs in this process, and
+the lines after it are what it prints. There `...` stands for anything, and a number with decimals may differ by two
+units of the last digit shown. After `<!-- file: NAME -->` a block is saved and not executed. After
+`<!-- not run: REASON -->` it is not run, but its options must exist.
 """
 
+import importlib
 import re
 import shlex
 from contextlib import redirect_stdout
 from io import StringIO
 from pathlib import Path
 from textwrap import dedent
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -32,8 +33,8 @@ FENCE = re.compile(
     r"^ *```(?P<language>\w*)\n(?P<text>.*?)^ *```$",
     re.M | re.S,
 )
-NUMBER = re.compile(r"(-?\d+(?:,\d{3})*(?:\.\d+)?)")
-LANGUAGES = {"python", "console", "text"}
+NUMBER = r"(-?\d+(?:,\d{3})*\.\d+)"
+OPTION = re.compile(r"(?<!\S)--[a-z][\w-]*")
 
 
 class Block(NamedTuple):
@@ -42,49 +43,44 @@ class Block(NamedTuple):
     text: str
     reason: str | None  # why it is not run
     file: str | None  # where the reader saves it
-    after: bool  # nothing but blank lines between the block before and this one
+    after: bool  # nothing but blank lines stand between it and the block before
 
 
 def blocks(page: str) -> list[Block]:
-    found, end = [], -1
+    found, end = [], 0
     for match in FENCE.finditer(page):
-        line = page.count("\n", 0, match.start("text"))
-        between = page[end : match.start()] if end >= 0 else "x"
-        found.append(
-            Block(line, match["language"], dedent(match["text"]), match["reason"], match["file"], not between.strip())
-        )
+        line, after = page.count("\n", 0, match.start("text")), not page[end : match.start()].strip()
+        found.append(Block(line, match["language"], dedent(match["text"]), match["reason"], match["file"], after))
         end = match.end()
     return found
 
 
 def commands(text: str) -> list[tuple[str, str]]:
-    """(command, what is shown of its output) for each `$` line, a backslash joining it to the next."""
-    parts = re.split(r"^\$ ", re.sub(r"\\\n", " ", text), flags=re.M)
-    assert not parts[0].strip(), "a console block begins with '$ '"
-    return [(command, shown) for command, _, shown in (part.partition("\n") for part in parts[1:])]
+    """(command, what is shown of its output) for each line that begins with "$ "; a backslash joins it to the next."""
+    first, *parts = re.split(r"^\$ ", re.sub(r"\\\n", " ", text), flags=re.M)
+    assert not first.strip(), "a console block begins with '$ '"
+    return [(command, shown) for command, _, shown in (part.partition("\n") for part in parts)]
 
 
-def options(command: str) -> set[str]:
-    """The options in a command of pseudopoint that it does not have."""
-    words = shlex.split(command, comments=True)
-    tree = typer.main.get_command(app)
-    every = {name: {o for p in each.params for o in p.opts} for name, each in tree.commands.items()}  # pyright: ignore
-    return {word for word in words[2:] if word.startswith("--")} - every[words[1]]
+def options() -> dict[str, set[str]]:
+    """The options of each command of the package."""
+    found: Any = typer.main.get_command(app)
+    return {name: {o for p in command.params for o in p.opts} for name, command in found.commands.items()}
 
 
 def alike(shown: str, printed: str) -> bool:
-    """The same words, numbers within two units of the last digit shown; `...` is anything."""
-    pattern, digits = "", []
-    for piece in re.split(r"(\.\.\.|\s+|-?\d+(?:,\d{3})*(?:\.\d+)?)", shown.strip()):
-        if NUMBER.fullmatch(piece) and "." in piece:
-            pattern, digits = pattern + NUMBER.pattern, [*digits, piece]
+    """The same words, and decimals within two units of the last digit shown."""
+    pattern, numbers = "", []
+    for piece in re.split(rf"(\.\.\.|\s+|{NUMBER[1:-1]})", shown.strip()):
+        if re.fullmatch(NUMBER, piece):
+            pattern, numbers = pattern + NUMBER, [*numbers, piece]
         else:
-            pattern += r".*?" if piece == "..." else r"\s+" if piece.isspace() else re.escape(piece)
+            pattern += ".*?" if piece == "..." else r"\s+" if piece.isspace() else re.escape(piece)
     match = re.fullmatch(pattern, printed.strip(), re.S)
-    number = lambda text: float(text.replace(",", ""))
+    value = lambda text: float(text.replace(",", ""))
     unit = lambda text: 10.0 ** -len(text.partition(".")[2])
     return match is not None and all(
-        abs(number(a) - number(b)) <= 2.01 * unit(a) for a, b in zip(digits, match.groups(), strict=True)
+        abs(value(a) - value(b)) <= 2.01 * unit(a) for a, b in zip(numbers, match.groups(), strict=True)
     )
 
 
@@ -98,7 +94,6 @@ def write_tables(folder: Path) -> None:
     houses.to_csv(folder / "houses.csv", index=False)
     houses.drop(columns="price").head(9).to_csv(folder / "new.csv", index=False)
     houses["sold"] = np.where(price > np.median(price), "late", "early")
-    houses["visits"] = rng.poisson(size / 40)
     houses.drop(columns="price").to_csv(folder / "sales.csv", index=False)
 
 
@@ -111,11 +106,11 @@ def run_python(block: Block, page: str, namespace: dict) -> str:
 
 def run_console(block: Block, page: str) -> None:
     for command, shown in commands(block.text):
-        words = shlex.split(command, comments=True)
-        assert words[0] == "pseudopoint", f"{page}:{block.line}: {words[0]} is not run: say why"
-        done = CliRunner().invoke(app, words[1:])
+        name, *words = shlex.split(command, comments=True)
+        assert name == "pseudopoint", f"{page}:{block.line}: {name} is not run: say why"
+        done = CliRunner().invoke(app, words)
         assert done.exit_code == 0, f"{page}:{block.line}: {command}\n{done.output}{done.exception!r}"
-        assert not shown.strip() or alike(shown, done.stdout), f"{page}:{block.line} prints\n{done.stdout}"
+        assert not shown or alike(shown, done.stdout), f"{page}:{block.line} prints\n{done.stdout}"
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
@@ -124,45 +119,57 @@ def test_blocks_of_a_page_run_in_their_order(path, tmp_path, monkeypatch):
     write_tables(tmp_path)
     namespace, printed = {"__name__": "__main__"}, None
     for block in blocks(path.read_text()):
-        if block.language == "text":
-            assert printed is None or not block.after or alike(block.text, printed), f"{path}:{block.line}: {printed}"
-            printed = None
-        elif block.file is not None:
+        if block.file is not None:
             file = tmp_path / block.file
             file.parent.mkdir(exist_ok=True)
             file.write_text(block.text)
+        elif block.language == "text":
+            assert printed is None or not block.after or alike(block.text, printed), f"{path}:{block.line}: {printed}"
         elif block.reason is None and block.language == "python":
             printed = run_python(block, str(path), namespace)
+            continue
         elif block.reason is None:
             run_console(block, path.name)
+        printed = None
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
 def test_every_block_says_what_it_is_and_every_option_exists(path):
-    page = path.read_text()
+    page, known = path.read_text(), options()
     for block in blocks(page):
-        assert block.language in LANGUAGES, f"{path.name}:{block.line}: {block.language!r}"
-        assert block.reason is None or len(block.reason) > 10
+        assert block.language in ("python", "console", "text"), f"{path.name}:{block.line}: {block.language!r}"
         for command, _ in commands(block.text) if block.language == "console" else ():
-            if command.startswith("pseudopoint ") and not command.startswith("pseudopoint --"):
-                assert options(command) == set(), f"{path.name}:{block.line}"
+            name, *words = shlex.split(command, comments=True)
+            if Path(name).name == "pseudopoint":
+                asked = {word for word in words if word.startswith("--")}
+                assert asked <= known[words[0]], f"{path.name}:{block.line}: {command}"
     prose = FENCE.sub("", page)
     assert "```" not in prose, "a block that is not closed"
     assert not re.search(r"^    (?:\$|pseudopoint|make|python|pip) ", prose, re.M), "commands stand in console blocks"
-    every = {option for command in typer.main.get_command(app).commands.values() for p in command.params for option in p.opts}  # fmt: skip # pyright: ignore
-    for span in re.findall(r"`([^`\n]+)`", prose):
-        if path.name != "CONTRIBUTING.md" and re.match(r"(?:pseudopoint|--)", span):
-            assert set(re.findall(r"(?<!\S)--[a-z][\w-]*", span)) <= every | {"--help", "--version"}, span
+    every = set.union(*known.values()) | {"--help", "--version"}
+    for span in re.findall(r"`((?:pseudopoint |--)[^`]+)`", prose):
+        if path.parent.name == "docs" or path.name == "README.md":
+            assert span.startswith("--only") or set(OPTION.findall(span)) <= every, f"{path.name}: {span}"
+
+
+def test_the_pages_of_figures_are_what_stored_rows_make(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    performance = importlib.import_module("performance")
+    again = "run python benchmarks/performance.py"
+    assert performance.PAGE.read_text() == performance.page(), again
+    assert performance.README.read_text() == performance.with_summary(performance.README.read_text()), again
 
 
 def test_the_reader_of_pages_sees_what_is_wrong():
-    page = "Text\n```python\nprint(1)\n```\n\n```text\n1\n```\n<!-- not run: needs a network -->\n```console\n$ pip x\n```\n"
-    found = blocks(page)
-    assert [(b.line, b.language, b.reason or b.file, b.after) for b in found] == [
+    page = (
+        "# A\n```python\nprint(1)\n```\n\n```text\n1\n```\n\nB\n<!-- not run: a network -->\n```console\n$ pip x\n```\n"
+    )
+    assert [(b.line, b.language, b.reason, b.after) for b in blocks(page)] == [
         (2, "python", None, False),
         (6, "text", None, True),
-        (10, "console", "needs a network", True),
+        (12, "console", "a network", False),
     ]
     assert commands("$ a \\\n  b\nout\n$ c\n") == [("a    b", "out\n"), ("c", "")]
-    assert alike("a 1.25 b ...", "a 1.27   b\nc") and not alike("a 1.25", "a 1.28") and not alike("12 rows", "13 rows")
-    assert options("pseudopoint predict m t --out x --no-such") == {"--no-such"}
+    assert alike("a 1.25 b\n...", "a 1.27   b\nc") and alike("1,234.5 [...]", "1,234.6 [2]")
+    assert not alike("a 1.25", "a 1.28") and not alike("12 rows", "13 rows") and not alike("a", "a b")
+    assert "--target" in options()["fit"] and "--target" not in options()["predict"]
