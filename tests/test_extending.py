@@ -9,7 +9,6 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 import pytest
 from jaxtyping import Array, Float
 from lattice import close, problem
@@ -27,7 +26,6 @@ from pseudopoint.posteriors import (
     Collapsed,
     IndependentLatents,
     Marginals,
-    Model,
     PointsBasis,
     Predictor,
     Whitened,
@@ -36,7 +34,7 @@ from pseudopoint.posteriors import (
 from pseudopoint.recipes import FAMILIES, Settings, fit_model
 from pseudopoint.recipes.families import Family
 
-# --- a posterior family: q(v) = N(m, s I), v = L⁻¹u ----------------------------------------------------------------------
+# --- A posterior family: q(v) = N(m, s I), v = L⁻¹u ---
 
 
 class IsotropicProjection(AbstractProjection):
@@ -125,14 +123,14 @@ def test_several_latent_functions_may_have_it():
 def test_a_fit_takes_it_by_name(monkeypatch):
     start = lambda Z, O, kernel: Isotropic(Z, jnp.zeros(len(Z), Z.dtype), jnp.ones((), Z.dtype))
     stepper = lambda gamma, rest, frozen, tight: None if rest is None else Optax(rest, frozen, tight)
-    monkeypatch.setitem(FAMILIES, "isotropic", Family("q(v) = N(m, s I)", False, start, stepper))
+    monkeypatch.setitem(FAMILIES, "isotropic", Family(False, start, stepper))
     settings = Settings(posterior="isotropic", num_inducing=8, max_iter=300, batch_size=30)
     fitted = fit_model(Matern52(np.ones(2), 1.0), Gaussian(0.1), P.data(), settings)
     assert fitted.method == "svgp" and fitted.model.posterior.scale < 0.9
     assert fitted.bound > look(P.model(Isotropic(P.Z, 0 * MEAN, 1.0)), P.data())[0].value + 5
 
 
-# --- a conjugate likelihood: noise by the logarithm of its standard deviation ---------------------------------------------
+# --- A conjugate likelihood: noise by the logarithm of its standard deviation ---
 
 
 class LogNoise(AbstractLikelihood):

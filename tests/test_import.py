@@ -14,7 +14,7 @@ pytestmark = pytest.mark.edge
 
 PACKAGE = Path(pseudopoint.__file__).parent
 ORDER = """
-    files compilation params linalg data kernels likelihoods gaussians posteriors sampling bounds optimise starts
+    names files compilation params linalg data kernels likelihoods gaussians posteriors sampling bounds optimise starts
     recipes processes persistence metrics tables datasets estimators report reproduce commands shell cli
 """.split()
 CORE = ORDER[: ORDER.index("recipes") + 1]

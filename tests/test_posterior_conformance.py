@@ -17,6 +17,7 @@ from lattice import LENGTHSCALE, NOISE, VARIANCE, close, precision_form, problem
 from model_files import assert_same
 
 from pseudopoint import bounds
+from pseudopoint.estimators import serving
 from pseudopoint.gaussians import MeanChol, MeanCovariance, MeanDiagonal
 from pseudopoint.kernels import Matern52
 from pseudopoint.likelihoods import Gaussian, Heteroscedastic
@@ -40,7 +41,6 @@ from pseudopoint.posteriors import (
     SolveGP,
     Unwhitened,
     Whitened,
-    base,
 )
 
 N, M, G = 12, 5, 4
@@ -128,17 +128,14 @@ def test_marginals_moments_and_predictions_are_one(name):
 
 @EACH
 def test_predictions_as_served_are_the_same(name, monkeypatch):
-    monkeypatch.setattr(base, "TILE", 2)
+    monkeypatch.setattr(serving, "TILE", 2)
     model = made(name)
     predictor = jax.jit(lambda m: m.posterior.project(m.kernel).predictor())(model)
-    served = predictor.triangular()
-    assert (served is predictor) == bool((_parts(predictor).s > 1).any())
+    served = serving.served(predictor, "float64")
+    form = type(served.own if isinstance(served, Predictors) else served)
+    assert form is (serving.SquarePredictor if (predictor.s > 1).any() else serving.TriangularPredictor)
     for ours, theirs in zip(served(XS), predictor(XS), strict=True):
         close(ours, theirs, 1e-11)
-
-
-def _parts(predictor):
-    return eqx.combine(predictor.share, predictor.own) if isinstance(predictor, Predictors) else predictor
 
 
 @EACH

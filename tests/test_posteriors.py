@@ -23,10 +23,8 @@ from pseudopoint.posteriors import (
     Exact,
     Model,
     Predictor,
-    TriangularPredictor,
     Unwhitened,
     Whitened,
-    base,
     prior_factor,
 )
 
@@ -187,28 +185,6 @@ def test_a_predictor_is_its_formula_also_with_two_sets_of_points():
     np.testing.assert_allclose(mean, k(X_test, Zm) @ alpha, rtol=1e-12)
     np.testing.assert_allclose(variance, np.diag(truth), rtol=1e-12)
     np.testing.assert_allclose(joint, truth, rtol=1e-11, atol=1e-12)
-
-
-@pytest.mark.parametrize("kernel", [KERNEL, Matern52(LENGTHS, 1e4)], ids=["", "variance 1e4"])
-@pytest.mark.parametrize("rows", [M, 2, 1])
-def test_the_triangular_predictor_is_the_same_also_in_tiles(kernel, rows, monkeypatch):
-    monkeypatch.setattr(base, "TILE", rows)
-    predictor = collapsed(model(Collapsed(Z), kernel), data()).predictor()
-    served = predictor.triangular()
-    assert isinstance(served, TriangularPredictor) and len(served.tiles) == min(M // rows, base.TILES)
-    assert not any(np.triu(row[-1], 1).any() for row in served.tiles)
-    for ours, theirs in zip(served(jnp.asarray(X_test)), predictor(jnp.asarray(X_test)), strict=True):
-        np.testing.assert_allclose(ours, theirs, rtol=1e-9, atol=1e-11 * float(kernel.variance))
-
-
-def test_a_q_wider_than_the_prior_has_no_triangular_predictor():
-    wide = Predictor(KERNEL, Z, MEAN, Z, np.eye(M) / 10, np.append(np.ones(M - 1), 1.1), np.array(0.0), True)
-    assert wide.triangular() is wide
-
-
-def test_the_predictor_of_all_rows_is_triangular_as_it_is():
-    predictor = marginal(model(), data()).predictor()
-    np.testing.assert_array_equal(predictor.triangular().tiles[0][0], predictor.W)
 
 
 COUNT = []

@@ -43,9 +43,8 @@ class Options(NamedTuple):
 
 
 class Optimiser(NamedTuple):
-    """A method of the papers: what it does, in words; the `method` of `recipes` that it is a way of; and the work."""
+    """A method of the papers: the `method` of `recipes` that it is a way of, and the work."""
 
-    about: str
     method: str
     run: Callable[[Model, Dataset, Options, Progress | None], OptimiseResult]
 
@@ -237,56 +236,23 @@ def _fixed_points(run):
     return lambda model, data, options, progress: run(model, data, options._replace(learn_inducing=False), progress)
 
 
+# By the names of `names.OPTIMISERS`.
 OPTIMISERS: dict[str, Optimiser] = {
     # Salimbeni, Eleftheriadis and Hensman 2018
-    "NGD": Optimiser(
-        "natural gradients for q; hyperparameters and points stay", "svgp", _stepping(MeanPrecision, _natural)
-    ),
-    "NGD+Adam": Optimiser(
-        "natural gradients for q, Adam for all else, in one pass", "svgp", _stepping(MeanPrecision, _natural_and_adam)
-    ),
-    "Adam": Optimiser("Adam for everything, q by its Cholesky factor", "svgp", _stepping(MeanChol, _all_by_adam)),
-    "GD": Optimiser(
-        "gradient descent for everything, q by its Cholesky factor", "svgp", _stepping(MeanChol, _all_by_descent)
-    ),
-    "L-BFGS": Optimiser(
-        "L-BFGS-B on all rows for everything, q by its Cholesky factor", "svgp", _climbing(_quasi_newton)
-    ),
+    "NGD": Optimiser("svgp", _stepping(MeanPrecision, _natural)),
+    "NGD+Adam": Optimiser("svgp", _stepping(MeanPrecision, _natural_and_adam)),
+    "Adam": Optimiser("svgp", _stepping(MeanChol, _all_by_adam)),
+    "GD": Optimiser("svgp", _stepping(MeanChol, _all_by_descent)),
+    "L-BFGS": Optimiser("svgp", _climbing(_quasi_newton)),
     # Izmailov: pseudo-points fixed
-    "svi-natural": Optimiser(
-        "natural gradients for q, gradient descent for hyperparameters; points stay",
-        "svgp",
-        _fixed_points(_stepping(MeanPrecision, _natural_and_descent)),
-    ),
-    "svi-SAG": Optimiser(
-        "stochastic average gradient, q by its Cholesky factor; points stay",
-        "svgp",
-        _fixed_points(_stepping(MeanChol, _averaged)),
-    ),
-    "svi-FG": Optimiser(
-        "gradient descent on all rows, q by its Cholesky factor; points stay",
-        "svgp",
-        _fixed_points(_stepping(MeanChol, _all_by_descent, whole=True)),
-    ),
-    "svi-L-BFGS-B": Optimiser(
-        "L-BFGS-B on all rows, q by its Cholesky factor; points stay", "svgp", _fixed_points(_climbing(_quasi_newton))
-    ),
-    "vi-means": Optimiser(
-        "L-BFGS-B on the collapsed bound; points stay", "collapsed", _fixed_points(_means(_quasi_newton))
-    ),
-    "means-L-BFGS-B": Optimiser("the same as vi-means", "collapsed", _fixed_points(_means(_quasi_newton))),
-    "means-PN": Optimiser(
-        "projected Newton on the collapsed bound; points stay", "collapsed", _fixed_points(_means(_newton))
-    ),
+    "svi-natural": Optimiser("svgp", _fixed_points(_stepping(MeanPrecision, _natural_and_descent))),
+    "svi-SAG": Optimiser("svgp", _fixed_points(_stepping(MeanChol, _averaged))),
+    "svi-FG": Optimiser("svgp", _fixed_points(_stepping(MeanChol, _all_by_descent, whole=True))),
+    "svi-L-BFGS-B": Optimiser("svgp", _fixed_points(_climbing(_quasi_newton))),
+    "vi-means": Optimiser("collapsed", _fixed_points(_means(_quasi_newton))),
+    "means-L-BFGS-B": Optimiser("collapsed", _fixed_points(_means(_quasi_newton))),
+    "means-PN": Optimiser("collapsed", _fixed_points(_means(_newton))),
     # Beyond the papers
-    "t-SVGP": Optimiser(
-        "NGD+Adam, the data's part of q held while hyperparameters move (Adam et al. 2021)",
-        "svgp",
-        _stepping(MeanPrecision, partial(_natural_and_adam, dual=True)),
-    ),
-    "sites": Optimiser(
-        "incremental sites for q, a number or two a row; hyperparameters and points stay",
-        "svgp",
-        _stepping(MeanPrecision, _sites),
-    ),
+    "t-SVGP": Optimiser("svgp", _stepping(MeanPrecision, partial(_natural_and_adam, dual=True))),
+    "sites": Optimiser("svgp", _stepping(MeanPrecision, _sites)),
 }

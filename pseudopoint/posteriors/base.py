@@ -7,16 +7,14 @@ bounds and predictions need.
 
 from abc import abstractmethod
 from collections.abc import Callable
-from itertools import pairwise
 from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Float
 
 from ..kernels import AbstractKernel
-from ..linalg import Factor, Scalar, default_jitter, dots, eigh, factorise, lower_root
+from ..linalg import Factor, Scalar, default_jitter, dots, eigh, factorise
 from ..params import Number
 
 __all__ = [
@@ -28,7 +26,6 @@ __all__ = [
     "PointsBasis",
     "Points",
     "Predictor",
-    "TriangularPredictor",
     "directions",
     "features",
     "log_standard_normal",
@@ -37,8 +34,6 @@ __all__ = [
 ]
 
 Points = Float[Number, "M D"]
-ROUNDING = 1e-9  # of an eigenvalue that is 1
-TILE, TILES = 100, 3  # least rows of a tile, and most of them in a row: more, or smaller ones, take longer
 
 
 class Predictor(eqx.Module):
@@ -64,14 +59,20 @@ class Predictor(eqx.Module):
     shared: bool = eqx.field(static=True, default=False)
 
     def __call__(self, X: Float[Array, "N D"]) -> tuple[Float[Array, " N"], Float[Array, " N"]]:
-        """Mean and variance of f at the rows of X, each [N].
+        """Mean and variance of f at the rows of X, each [N]."""
+        Kvx = self.kernel(self.Zv, X)
+        Kmx = Kvx if self.shared else self.kernel(self.Zm, X)
+        return self.moments(Kvx, Kmx, self.kernel.diag(X))
+
+    def moments(
+        self, Kvx: Float[Array, "M2 N"], Kmx: Float[Array, "M1 N"], prior: Float[Array, " N"]
+    ) -> tuple[Float[Array, " N"], Float[Array, " N"]]:
+        """Mean and variance of f, each [N], from k(Zv, X), k(Zm, X) and k(x, x).
 
         W comes of a covariance with jitter, so k − ‖w‖² is at least of the jitter's size; the maximum is for rounding.
         """
-        Kvx = self.kernel(self.Zv, X)
-        Kmx = Kvx if self.shared else self.kernel(self.Zm, X)
         squares = (self.W @ Kvx) ** 2
-        residual = self.kernel.diag(X) - jnp.sum(squares, axis=0)
+        residual = prior - jnp.sum(squares, axis=0)
         return self.alpha @ Kmx, jnp.maximum(residual, 0) + self.s @ squares
 
     def map(self, function: Callable[..., Any], also: tuple = ()) -> Any:
@@ -92,51 +93,9 @@ class Predictor(eqx.Module):
         w = self.W @ Kvx
         return self.kernel(X, X) - w.T @ ((1 - self.s)[:, None] * w)
 
-    def triangular(self) -> "Predictor | TriangularPredictor":
-        """The same predictions for about half the operations, but for rounding (on the host, once); this one where q
-        leaves more variance than the prior somewhere, s > 1."""
-        s = np.asarray(self.s)
-        if s.max(initial=0) > 1 + ROUNDING:
-            return self
-        T = lower_root(np.sqrt(np.maximum(1 - s, 0))[:, None] * np.asarray(self.W))
-        n = min(max(1, len(T) // TILE), TILES)
-        edges = [len(T) * i // n for i in range(n + 1)]
-        parts = [slice(*ends) for ends in pairwise(edges)]
-        tiles = tuple(tuple(T[rows, columns] for columns in parts[: i + 1]) for i, rows in enumerate(parts))
-        return TriangularPredictor(self.kernel, self.Zm, self.alpha, self.Zv, tiles, self.shared)
-
-
-class TriangularPredictor(eqx.Module):
-    """A `Predictor` as it is served: V f(x) = k(x, x) − ‖T k(Zv, x)‖², T lower triangular, TᵀT = Wᵀ diag(1 − s) W.
-
-    What q leaves along w is not apart from the residual any more: a difference, which float32 would not resolve. T is
-    kept in tiles, row by row, without those above the diagonal.
-    """
-
-    common: ClassVar[tuple[str, ...]] = ("kernel", "Zm", "Zv")
-
-    kernel: AbstractKernel
-    Zm: Float[Number, "M1 D"]
-    alpha: Float[Number, " M1"]
-    Zv: Float[Number, "M2 D"]
-    tiles: tuple[tuple[Float[Number, "_ _"], ...], ...]
-    shared: bool = eqx.field(static=True, default=False)
-
-    def __call__(self, X: Float[Array, "N D"]) -> tuple[Float[Array, " N"], Float[Array, " N"]]:
-        """Mean and variance of f at the rows of X, each [N]; the variance is at least ε k(x, x)."""
-        prior = self.kernel.diag(X)
-        mean = jnp.zeros_like(prior) if self.shared else self.alpha @ self.kernel(self.Zm, X)
-        explained, covariances, end = jnp.zeros_like(prior), [], 0
-        for row in self.tiles:
-            start, end = end, end + len(row[-1])
-            covariances.append(self.kernel(self.Zv[start:end], X))  # apart, so that none is copied for its product
-            if self.shared:
-                mean += self.alpha[start:end] @ covariances[-1]
-            t = row[0] @ covariances[0]
-            for T, K in zip(row[1:], covariances[1:], strict=True):
-                t += T @ K
-            explained += jnp.ones(len(t), t.dtype) @ t**2
-        return mean, jnp.maximum(prior - explained, jnp.finfo(prior.dtype).eps * prior)
+    def each(self, function: Callable[["Predictor"], Any], common: tuple[str, ...]) -> Any:
+        """`function` of this one, as `Predictors` apply it to each of theirs."""
+        return function(self)
 
 
 def directions(S: Float[Array, "M M"], D: Float[Array, "M K"]) -> tuple[Float[Array, "M K"], Float[Array, " M"]]:

@@ -12,15 +12,7 @@ from jaxtyping import Array, Float
 from ..kernels import AbstractKernel
 from ..linalg import Scalar
 from ..params import Number
-from .base import (
-    AbstractPosterior,
-    AbstractProjection,
-    AbstractWrapper,
-    Marginals,
-    Points,
-    Predictor,
-    TriangularPredictor,
-)
+from .base import AbstractPosterior, AbstractProjection, AbstractWrapper, Marginals, Points, Predictor
 
 __all__ = ["IndependentLatents", "Predictors", "Projections"]
 
@@ -135,6 +127,11 @@ class Predictors(eqx.Module):
         return points if points.ndim == 2 else points[0]
 
     @property
+    def s(self) -> Float[Number, "C M2"]:
+        """The shares of the prior's variance, of each."""
+        return eqx.combine(self.share, self.own).s
+
+    @property
     def jitter(self) -> Float[Number, ""]:
         """The largest jitter that was used."""
         return np.asarray(np.max(eqx.combine(self.share, self.own).jitter))
@@ -157,14 +154,13 @@ class Predictors(eqx.Module):
         """Joint covariances, as `Predictor.covariance`."""
         return self.map(lambda predictor: predictor.covariance(X))
 
-    def triangular(self) -> "Predictors":
-        """As `Predictor.triangular`, where all of them have one."""
+    def each(self, function: Callable[[Predictor], Any], common: tuple[str, ...]) -> "Predictors":
+        """`function` of each predictor, on the host: modules of one class, whose fields `common` functions of one
+        kernel share."""
         C = len(jax.tree.leaves(self.own)[0])
         one = lambda tree, c: jax.tree.map(lambda x: x[c], tree)
         share = lambda c: one(self.share, c) if self.separate else self.share
-        each = [eqx.combine(share(c), one(self.own, c)).triangular() for c in range(C)]
-        if not all(isinstance(p, TriangularPredictor) for p in each):
-            return self
-        shares, owns = zip(*(_split(p, TriangularPredictor.common) for p in each), strict=True)
+        each = [function(eqx.combine(share(c), one(self.own, c))) for c in range(C)]
+        shares, owns = zip(*(_split(module, common) for module in each), strict=True)
         stacked = lambda trees: jax.tree.map(lambda *x: np.stack(x), *trees)
         return Predictors(stacked(shares) if self.separate else shares[0], stacked(owns), self.separate)

@@ -151,7 +151,7 @@ def _fit_minibatches(model, data, settings, progress) -> Fitted:
     """Natural gradients and Adam on minibatches, or a named optimiser; then q settles with all else held fixed."""
     model, notes = start_general(model, data, settings)
     large = settings.optimiser == "auto" and len(data) > RACE_ROWS
-    rough = settings.mixed and large and serves_classes(model, len(data))
+    rough = settings.float32_start and large and serves_classes(model, len(data))
     at = cast((model, data), np.float32) if rough else (model, data)
     result = _optimise(_named(settings), *at, settings, progress)
     learned = cast(in_coordinates(result.model, MeanPrecision), data.X.dtype)

@@ -9,6 +9,7 @@ import numpy as np
 
 from ..data import Dataset
 from ..kernels import AbstractStationary, Periodic
+from ..names import POSTERIORS
 from ..optimise.fullbatch import OptimiseResult
 from ..params import cast, trainable
 from ..posteriors import Collapsed, Model, Whitened
@@ -88,7 +89,7 @@ def start_family(model, data, settings):
     G = settings.num_mean_inducing or 2 * M
     O = place("kmeans", G, settings.seed + 1)[1] if family.more_points else np.zeros((0, data.X.shape[1]))
     if family.more_points:
-        notes += (f"posterior {settings.posterior} ({family.about}): {len(O)} more points",)
+        notes += (f"posterior {settings.posterior} ({POSTERIORS[settings.posterior]}): {len(O)} more points",)
     posterior = family.start(jnp.asarray(Z, data.X.dtype), jnp.asarray(O, data.X.dtype), model.kernel)
     return Model(model.kernel, model.likelihood, several(posterior, model.likelihood.latents)), notes
 
@@ -111,7 +112,7 @@ def start_sparse(model, data, settings, prior) -> tuple[Model, tuple[str, ...], 
     what is left to climb on all rows starts higher than from the best of a race.
     """
     M, runners, bases, coarse = asked(data, settings), {}, {"": model}, None
-    if settings.mixed and len(data) > RACE_ROWS:
+    if settings.float32_start and len(data) > RACE_ROWS:
         coarse = serves(model.kernel, sample(data, ERROR_ROWS, settings.seed), float(np.sum(data.weight)))
     if settings.warm:
         warm = _warm(model, data, settings, prior, np.float32 if coarse else data.X.dtype)
