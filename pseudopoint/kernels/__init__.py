@@ -6,7 +6,7 @@ with respect to r², where none but Matérn-1/2 has a singularity at zero distan
 + and *, and `kernel.on(0, 2)` acts on input columns 0 and 2 alone.
 """
 
-from .base import AbstractKernel, Constant, InUnits, On, Positive, Product, Scale, Sum, check_columns
+from .base import AbstractKernel, Constant, InUnits, On, Positive, Product, Scale, Sum, check_columns, lengthscales
 from .distance import middle, squared_distance
 from .plain import Linear, White
 from .stationary import (
@@ -38,6 +38,7 @@ __all__ = [
     "Sum",
     "White",
     "check_columns",
+    "lengthscales",
     "middle",
     "squared_distance",
 ]
