@@ -13,7 +13,7 @@ from ...gaussians import MeanPrecision
 from ...linalg import Scalar, invert, solve_positive
 from ...params import trainable
 from ...posteriors import Model
-from ..minibatch.base import energy_slopes, gaussian_entropy, majorises, next_precision, with_q
+from ..minibatch.energy import energy_gradients, gaussian_entropy, majorises, next_precision, with_q
 from .anderson import Memory
 
 __all__ = ["converge"]
@@ -75,7 +75,7 @@ def _full_step(model: Model, data: Dataset, tight: bool) -> tuple[Scalar, MeanPr
     """The bound, and where q goes by a natural step of size 1 (`NaturalGradient`)."""
     q, hyper = model.posterior.q, trainable(model, lambda m: m.posterior.q)
     cov, half_logdet = invert(q.precision)
-    value, (_, dm, dS), curvature = energy_slopes(hyper, q.mean, cov, data, len(data), tight)
+    value, (_, dm, dS), curvature = energy_gradients(hyper, q.mean, cov, data, len(data), tight)
     precision = next_precision(model.likelihood, q.precision, cov, -2 * dS, 1.0)
     step = solve_positive(curvature if majorises(model.likelihood) else precision, dm)
     return value + gaussian_entropy(half_logdet, q.mean.size), MeanPrecision(q.mean + step, precision)
