@@ -74,7 +74,7 @@ def _given(settings: dict[str, Any]) -> dict[str, Any]:
 def fit(
     table: Table,
     target: Annotated[str, typer.Option(help="The column to predict.")],
-    task: Annotated[Task, typer.Option(help="What the target holds; auto goes by it or the likelihood.")] = AUTO,
+    task: Annotated[Task, typer.Option(help="What the target holds; auto finds out, and says why.")] = AUTO,
     test_fraction: Annotated[float, typer.Option(help="Share of rows held out to measure the fit.")] = 0.1,
     test: Annotated[Path | None, typer.Option(help="A table of its own to measure the fit on.")] = None,
     missing: Annotated[
@@ -87,8 +87,8 @@ def fit(
 ):
     """Fit a Gaussian process to a table, and measure it on rows held out.
 
-    The target may hold numbers (regression, also of counts, positive amounts, proportions and ratings) or classes:
-    text, true/false values, or two different numbers.
+    Numbers are a regression: also counts, positive amounts, proportions and ratings.
+    Text, true/false values and two different numbers are classes.
     """
     from pseudopoint import commands
 
@@ -132,8 +132,8 @@ def predict(
 ):
     """Write predictions for every row of a table, in its order.
 
-    Numbers: TARGET_mean, TARGET_std, TARGET_lower_90, TARGET_upper_90. Classes: TARGET_predicted, and the probability
-    TARGET_p_LABEL of every class.
+    Numbers: TARGET_mean, TARGET_std, TARGET_lower_90, TARGET_upper_90.
+    Classes: TARGET_predicted, and the probability TARGET_p_LABEL of every class.
     """
     from pseudopoint import commands
 
@@ -144,8 +144,8 @@ def predict(
 def score(model: ModelFile, table: Table, level: Level = 0.9, as_json: Json = False):
     """Measure a model on a table that holds the target.
 
-    Numbers: RMSE, MAE, R², log density, coverage of the interval. Classes: accuracy, log density, Brier score,
-    calibration error.
+    Numbers: RMSE, MAE, R², log density, share of rows inside the interval.
+    Classes: accuracy, log density, Brier score, calibration error.
     """
     from pseudopoint import commands
 
@@ -154,7 +154,10 @@ def score(model: ModelFile, table: Table, level: Level = 0.9, as_json: Json = Fa
 
 @app.command()
 def inspect(model: ModelFile, as_json: Json = False):
-    """Say what a model file holds: kind, classes, kernel, lengthscales, likelihood, method, bound, rows, version."""
+    """Say what a model file holds.
+
+    Kind, classes, kernel, lengthscales, likelihood, method, bound, rows, version.
+    """
     from pseudopoint import commands
 
     _show(commands.inspect_model(model), as_json)
@@ -175,23 +178,27 @@ def demo(
 
 @app.command()
 def reproduce(
-    name: Annotated[str | None, typer.Argument(help="An experiment, or all; without it they are listed.")] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="Small settings: that it works, not what it finds.")] = False,
+    name: Annotated[str | None, typer.Argument(help="An experiment, or all. Without it they are listed.")] = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Small settings, which show that it works and test no finding.")
+    ] = False,
     out: Annotated[
         Path | None,
         typer.Option(help="Folder for rows, figures and the page; else reproduction/full, quick or stored."),
     ] = None,
-    data: Annotated[Path | None, typer.Option(help="Folder with NAME.csv.gz; else PSEUDOPOINT_DATA.")] = None,
+    data: Annotated[
+        Path | None, typer.Option(help="Folder with the tables NAME.csv.gz; else PSEUDOPOINT_DATA.")
+    ] = None,
     download: Annotated[bool, typer.Option("--download", help="Fetch missing tables into the data folder.")] = False,
-    stored: Annotated[bool, typer.Option("--stored", help="Compute nothing: show the rows of the stored run.")] = False,
-    report_only: Annotated[bool, typer.Option("--report-only", help="Compute nothing: show the rows in OUT.")] = False,
+    stored: Annotated[bool, typer.Option("--stored", help="Compute nothing; show the rows of the stored run.")] = False,
+    report_only: Annotated[bool, typer.Option("--report-only", help="Compute nothing; show the rows in OUT.")] = False,
     experiments: Annotated[Path | None, typer.Option(help="A folder of experiments of your own.")] = None,
     as_json: Json = False,
 ):
-    """Reproduce the papers' figures and tables: NAME, or all of them; run again, it goes on where it stopped.
+    """Reproduce the papers' figures and tables: one, or all. A run that was stopped goes on.
 
-    Each experiment's rows are in OUT/NAME.jsonl, its figure in OUT/NAME.png; the page is OUT/NAME.html, or
-    OUT/report.html for all.
+    Rows are in OUT/NAME.jsonl, the figure is OUT/NAME.png.
+    The page is OUT/NAME.html, or OUT/report.html for all.
     """
     from pseudopoint import reproduce as work
 

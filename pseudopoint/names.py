@@ -16,7 +16,7 @@ KERNELS: dict[Kernel, str] = {
     "rbf": "functions with all derivatives (squared exponential)",
     "rational_quadratic": "a mixture of rbf kernels of many lengthscales",
     "periodic": "functions that repeat along every column; the periods are learned",
-    "linear": "planes: Bayesian linear regression",
+    "linear": "linear functions: Bayesian linear regression",
 }
 
 RegressionLikelihood = Literal[
@@ -58,10 +58,10 @@ METHODS: dict[Method, str] = {
     "exact": "the full Gaussian process, O(N³); Gaussian likelihood only",
     "laplace": "the full Gaussian process at the mode, O(N³); any other likelihood of one latent function "
     "(Rasmussen and Williams 2006, 3.4)",
-    "collapsed": "inducing points, all rows at every iteration, the best posterior for the hyperparameters of each, "
-    "O(NM²) (Titsias 2009, 2025)",
-    "svgp": "inducing points, minibatches of B rows, natural gradients, O(BM²) a step (Hensman et al. 2013; Salimbeni "
-    "et al. 2018)",
+    "collapsed": "inducing points; an iteration takes all rows and the best posterior for its hyperparameters, O(NM²) "
+    "(Titsias 2009, 2025)",
+    "svgp": "inducing points; a step takes a minibatch of B rows and a natural gradient, O(BM²) (Hensman et al. 2013; "
+    "Salimbeni et al. 2018)",
 }
 Optimiser = Literal[
     "auto",
@@ -81,7 +81,7 @@ Optimiser = Literal[
     "sites",
 ]
 OPTIMISERS: dict[Optimiser, str] = {
-    "auto": "the method's own",
+    "auto": "that of the method",
     # Salimbeni, Eleftheriadis and Hensman 2018
     "NGD": "natural gradients for q; hyperparameters and points stay",
     "NGD+Adam": "natural gradients for q, Adam for all else, in one pass",
@@ -169,7 +169,7 @@ class Settings(NamedTuple):
     kernel: Annotated[
         Kernel | Any,
         About(
-            "How values of the function at two rows are related; by name with one lengthscale a column.",
+            "Covariance of the function at two rows. A kernel by name has one lengthscale for each column.",
             KERNELS,
             "Or a kernel object such as Periodic(period=7.0) + RBF(30.0), whose numbers are the start. Its "
             "lengthscales and periods are in the units of X, as inputs are then not scaled (scale_inputs); its "
@@ -241,7 +241,7 @@ class Settings(NamedTuple):
     ] = True
     dtype: Annotated[Dtype, About("Precision of the computation; no global setting changes.", DTYPES)] = "auto"
     random_state: Annotated[
-        Any, About("Seed of all random choices, a whole number.", python="Or a NumPy generator, or None.")
+        Any, About("Seed of all random choices, a whole number.", python="Or a RandomState of NumPy, or None.")
     ] = 0
 
     @property

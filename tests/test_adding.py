@@ -103,6 +103,17 @@ def test_a_setting_is_a_field_from_which_its_check_its_help_and_its_option_follo
     assert given["patience"] == 4 and given["max_iter"] is None
 
 
+class Patient(GPRegressor):
+    def __init__(self, kernel="rbf", *, patience=3):
+        GPRegressor.__init__(self, kernel, max_iter=2)
+        self.patience = patience
+
+
+def test_a_subclass_may_have_parameters_of_its_own():
+    model = Patient(patience=5).fit(X, Y)
+    assert model.get_params() == {"kernel": "rbf", "patience": 5} and model.predict(X).shape == (30,)
+
+
 # --- Names, tables, signatures and documents agree ---
 
 TABLES = {
