@@ -53,14 +53,20 @@ def _option(name: str, setting: Setting) -> signatures.Parameter:
     kind, shown = int if setting.kind is Any else setting.kind, None
     if setting.words:
         kind, shown = StrEnum(name, {str(word): str(word) for word in setting.words}), "WORD"
-    about = typer.Option(help=_about(setting), metavar=shown, rich_help_panel="Settings", show_default=False)
+    words = f" One of {', '.join(map(str, setting.words))}." if setting.words else ""
+    about = typer.Option(
+        help=setting.help + words + _default(setting.default),
+        metavar=shown,
+        case_sensitive=False,
+        show_default=False,
+        rich_help_panel="Settings",
+    )
     annotation = Annotated[kind | None, about]
     return signatures.Parameter(name, signatures.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
 
 
-def _about(setting: Setting) -> str:
-    words = f" One of {', '.join(map(str, setting.words))}." if setting.words else ""
-    return setting.help + words + ("" if setting.default is None else f" Default: {setting.default}.")
+def _default(value: Any) -> str:
+    return "" if value is None else f" Default: {value}."
 
 
 def _given(settings: dict[str, Any]) -> dict[str, Any]:
@@ -110,15 +116,18 @@ def options(
     wanted = name and name.replace("-", "_")
     if wanted and wanted not in SETTINGS:
         raise ValueError(f"the setting {name!r} is unknown: use one of {', '.join(SETTINGS)}")
-    chosen = [(each, setting) for each, setting in SETTINGS.items() if wanted in (None, each)]
-    keys = ("help", "default", "words")
-    _show({each: {key: getattr(setting, key) for key in keys} for each, setting in chosen}, as_json, _option_lines)
+    chosen = {each: setting for each, setting in SETTINGS.items() if wanted in (None, each)}
+    _show({each: _explained(setting) for each, setting in chosen.items()}, as_json, _option_lines)
+
+
+def _explained(setting: Setting) -> dict[str, Any]:
+    words = {str(word): text for word, text in setting.words.items()}
+    return {"help": setting.help, "default": setting.default, "words": words}
 
 
 def _option_lines(result: dict[str, Any]):
     for name, about in result.items():
-        default = "" if about["default"] is None else f" Default: {about['default']}."
-        yield f"--{name.replace('_', '-')}", about["help"] + default
+        yield f"--{name.replace('_', '-')}", about["help"] + _default(about["default"])
         yield from ((f"    {word}", text) for word, text in about["words"].items())
 
 
