@@ -1,9 +1,9 @@
-"""What tables have to say: the one error, the oddities that become notes, and how lists read in a sentence."""
+"""The error and the notes that tables give rise to, and how lists read in a sentence."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-__all__ = ["Oddity", "TableError", "describe", "listed", "quoted_examples", "row_count"]
+__all__ = ["Oddity", "TableError", "describe"]
 
 
 class TableError(ValueError):
@@ -12,7 +12,7 @@ class TableError(ValueError):
 
 @dataclass(frozen=True)
 class Oddity:
-    """Something in one column that does not stop a prediction but should be told: in how many rows, with examples."""
+    """Something odd in some rows of one column, with examples. It becomes a note and does not stop a prediction."""
 
     column: str
     finding: str
