@@ -1,5 +1,6 @@
 """The error and the notes that tables give rise to, and how lists read in a sentence."""
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -52,3 +53,10 @@ def listed(names: Iterable[object], most: int = 30) -> str:
     names = list(names)
     rest = [f"and {len(names) - most} more"] if len(names) > most else []
     return ", ".join([repr(str(name)) for name in names[:most]] + rest)
+
+
+def refuse_repeated(names: Iterable[str], place: str = "") -> None:
+    """`TableError` if columns share a name; `place` comes first in its message."""
+    repeated = sorted(name for name, count in Counter(names).items() if count > 1)
+    if repeated:
+        raise TableError(f"{place}more than one column is called {listed(repeated)}; rename all but one")

@@ -13,7 +13,7 @@ from pandas.api.types import is_bool_dtype
 
 from pseudopoint.tables.columns import names_rows, refuse_infinite, row_number
 from pseudopoint.tables.formats import Format, column_format, values_of
-from pseudopoint.tables.messages import TableError, listed, quoted_examples, row_count
+from pseudopoint.tables.messages import TableError, listed, quoted_examples, refuse_repeated, row_count
 from pseudopoint.tables.missing import Cells, given, is_usual_word, text_of, without_words
 from pseudopoint.tables.numerals import decimal_marks
 from pseudopoint.tables.remarks import remarks
@@ -112,9 +112,7 @@ def target_notes(frame: pd.DataFrame, target: str, classes: bool, format: Format
 def tidy(frame: pd.DataFrame) -> pd.DataFrame:
     """The frame with column names that are distinct strings, and an index of integers so that messages name a row."""
     frame = frame.rename(columns=str)
-    if not frame.columns.is_unique:
-        repeated = frame.columns[frame.columns.duplicated()].unique()
-        raise TableError(f"more than one column is called {listed(repeated)}; rename all but one")
+    refuse_repeated(frame.columns)
     return frame if frame.index.dtype.kind in "iu" else frame.reset_index(drop=True)
 
 
