@@ -6,9 +6,9 @@ with respect to r², where none but Matérn-1/2 has a singularity at zero distan
 + and *, and `kernel.on(0, 2)` acts on input columns 0 and 2 alone.
 """
 
-from .base import AbstractKernel, InUnits, On, Positive, Product, Scale, Sum, check_columns
+from .base import AbstractKernel, Constant, InUnits, On, Positive, Product, Scale, Sum, check_columns
 from .distance import middle, squared_distance
-from .plain import Constant, Linear, White
+from .plain import Linear, White
 from .stationary import (
     RBF,
     AbstractStationary,

@@ -1,26 +1,18 @@
 """Posterior families, and the one thing that predicts."""
 
 from .base import (
+    AbstractBasis,
     AbstractPosterior,
     AbstractProjection,
     Marginals,
-    Model,
+    PointsBasis,
     Predictor,
-    TriangularPredictor,
     directions,
     features,
+    log_standard_normal,
     prior_factor,
 )
-from .decoupled import (
-    CollapsedDecoupled,
-    Decoupled,
-    DecoupledProjection,
-    Hybrid,
-    InverseHybrid,
-    Orthogonal,
-    OrthogonalBasis,
-)
-from .dense import AtRows, Collapsed, Projection, Unwhitened, Whitened
+from .closed_form import AbstractClosedForm, Collapsed, CollapsedDecoupled, Exact
 from .diagonal import (
     AbstractPrecisionCoordinates,
     DiagonalPrecision,
@@ -31,45 +23,52 @@ from .diagonal import (
     SoftplusPrecision,
 )
 from .latents import IndependentLatents, Predictors, Projections
+from .model import Model
+from .orthogonal import Decoupled, DecoupledProjection, Hybrid, InverseHybrid, Orthogonal, OrthogonalBasis
 from .shrunk import ShrunkResidual, ShrunkResidualProjection
-from .solve import BlockOptimum, SolveGP, SolveProjection, block_optimum
+from .solve import BlockOptimum, SolveBasis, SolveGP, SolveProjection, block_optimum
+from .whitened import Projection, Unwhitened, Whitened
 
 __all__ = [
+    "AbstractBasis",
+    "AbstractClosedForm",
     "AbstractPosterior",
-    "AbstractProjection",
     "AbstractPrecisionCoordinates",
-    "AtRows",
+    "AbstractProjection",
     "BlockOptimum",
+    "Collapsed",
+    "CollapsedDecoupled",
     "Decoupled",
     "DecoupledProjection",
+    "DiagonalPrecision",
+    "DiagonalPrecisionProjection",
     "DirectPrecision",
+    "Exact",
     "Hybrid",
-    "Collapsed",
-    "InverseHybrid",
     "IndependentLatents",
+    "InverseHybrid",
     "LogPrecision",
     "Marginals",
-    "CollapsedDecoupled",
     "Model",
     "Orthogonal",
     "OrthogonalBasis",
+    "PointsBasis",
     "Predictor",
-    "PseudoObservations",
     "Predictors",
     "Projection",
     "Projections",
-    "DiagonalPrecision",
-    "DiagonalPrecisionProjection",
+    "PseudoObservations",
     "ShrunkResidual",
     "ShrunkResidualProjection",
     "SoftplusPrecision",
+    "SolveBasis",
     "SolveGP",
     "SolveProjection",
-    "TriangularPredictor",
     "Unwhitened",
     "Whitened",
     "block_optimum",
     "directions",
     "features",
+    "log_standard_normal",
     "prior_factor",
 ]

@@ -1,6 +1,6 @@
 """Full-batch optimisers."""
 
-from .inner import converge
+from .inner import best_q, converge
 from .lbfgs import lbfgsb
 from .line_search import LBFGS, AbstractDirection, Gradient, NaturalDirection, Transformed, line_search
 from .newton import projected_newton
@@ -14,6 +14,7 @@ __all__ = [
     "OptimiseResult",
     "NaturalDirection",
     "Transformed",
+    "best_q",
     "converge",
     "lbfgsb",
     "line_search",

@@ -101,11 +101,11 @@ class AbstractDiagonalRule(AbstractRule):
         (value, projection), (gradient, dq) = jax.value_and_grad(bound, (0, 1), has_aux=True)(*start)
 
         def moved(p, q, dq, beta, omega, curvature):
-            g, epsilon = jnp.asarray(q.g), p.jitter
-            place = lambda mu, g: q.moved(mu, g, p.K, g / (1 + epsilon * g))
+            g, K, epsilon = jnp.asarray(q.g), p.basis.K, p.basis.jitter
+            place = lambda mu, g: q.moved(mu, g, K, g / (1 + epsilon * g))
             dmu, dg = jax.vjp(place, p.mu, g)[1](dq)
-            dshift, Kux = 1 / (1 + epsilon * g) ** 2, p.kernel(p.Z, batch.X)
-            local = Local(p.K, p.covariance(), p.g, dshift, Kux, beta, omega, p.mu, g, dmu, dg, curvature)
+            dshift, Kux = 1 / (1 + epsilon * g) ** 2, p.rows(batch.X)[0]
+            local = Local(K, p.covariance(), p.g, dshift, Kux, beta, omega, p.mu, g, dmu, dg, curvature)
             mu, g, curvature = self.move(local, at.gamma, jitter)
             # More than half of what the jitter allows changes nothing, and would overflow in the end.
             return place(mu, jnp.minimum(g, 1 / epsilon)), curvature, dmu

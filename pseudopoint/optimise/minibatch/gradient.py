@@ -24,7 +24,7 @@ class OrdinaryRule(AbstractRule):
 
     def update(self, state: tuple, at: Context) -> Proposal:
         """The bound and its gradient."""
-        objective = lambda parts: elbo(at.hyper.rebuild(parts), at.batch, at.num_data, at.tight)[0]
+        objective = lambda parts: elbo(at.hyper.rebuild(parts), at.batch, at.num_data).choose(at.tight)
         return Proposal((), (), *jax.value_and_grad(objective)(at.hyper.parts))
 
 

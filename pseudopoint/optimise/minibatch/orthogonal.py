@@ -189,7 +189,7 @@ class OrthogonalRule(AbstractRule):
         cov, half_logdet = invert(precision)
 
         def moved(projection, kappa, dm, da, curvature):
-            basis = OrthogonalBasis.of(posterior, projection.kernel, projection.Kuu)
+            basis = OrthogonalBasis.of(posterior, projection.basis.kernel, projection.basis.Kuu)
             A, c, _ = basis(batch.X)
             of = MeanGradients(A, c, kappa, dm, da)
             curvature = (1 - at.gamma) * curvature + at.gamma * gram(self.mean.features(basis, of), kappa)

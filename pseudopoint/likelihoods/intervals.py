@@ -1,4 +1,4 @@
-"""Quantiles of y with the latent function integrated out."""
+"""Quantiles of y with the latent function integrated out, by NumPy and SciPy, as distribution functions are."""
 
 from typing import Any
 
@@ -12,8 +12,8 @@ from .base import AbstractLikelihood, Latent
 __all__ = ["quantile"]
 
 BISECTIONS, SECANTS = 14, 8
-SMALLEST = 230.0  # y = e^{−230}·(upper end) and 1 − 1e-100 are far enough out
-BELIEF = 1e-9
+SMALLEST = 230.0  # the search for a small y ends at e^{−230} of its upper end
+TOLERANCE = 1e-9  # of the probabilities of classes
 
 
 def quantile(likelihood: AbstractLikelihood, mean: Latent, variance: Latent, p: float) -> Float[np.ndarray, " N"]:
@@ -21,41 +21,33 @@ def quantile(likelihood: AbstractLikelihood, mean: Latent, variance: Latent, p: 
 
     Cantelli's inequality brackets it: with mean m and standard deviation s of y,
         m − s √((1 − p)/p) ≤ y ≤ m + s √(p/(1 − p)).
-    In NumPy, as distribution functions are.
     """
     on_device = jnp.asarray(mean), jnp.asarray(variance)
     mean, variance = np.asarray(mean, float), np.asarray(variance, float)
     if likelihood.support == "classes":
         of_classes: Any = likelihood
         below = np.cumsum(np.exp(np.asarray(of_classes.log_probabilities(*on_device))), axis=0)
-        return np.sum(below < p - BELIEF, axis=0).astype(float)
+        return np.sum(below < p - TOLERANCE, axis=0).astype(float)
     m, v = (np.asarray(a, float) for a in likelihood.predict(*on_device))
     s = np.sqrt(v)
-    high = m + s * np.sqrt(p / (1 - p))
-    low = m - s * np.sqrt((1 - p) / p)
-    support = likelihood.support
+    low, high = m - s * np.sqrt((1 - p) / p), m + s * np.sqrt(p / (1 - p))
+    support, zeros = likelihood.support, np.zeros_like(s)
     if support == "real":
         scale, start = np.maximum(high - low, 1e-300), low
-        y = lambda u: start + scale * u
-        low, high = np.zeros_like(s), np.ones_like(s)
+        y, low, high = lambda u: start + scale * u, zeros, zeros + 1
     elif support == "unit":
-        y = expit
-        low, high = np.full_like(s, -SMALLEST), np.full_like(s, 36.0)
+        y, low, high = expit, zeros - SMALLEST, zeros + 36.0
     elif support == "counts":
-        y = np.expm1
-        low, high = np.full_like(s, -0.69), np.log1p(np.maximum(high, 1.0))
+        y, low, high = np.expm1, zeros - 0.69, np.log1p(np.maximum(high, 1.0))
     else:
-        y = np.exp
-        high = np.log(high)
+        y, high = np.exp, np.log(high)
         low = high - SMALLEST
-    root = _root(lambda u: likelihood.predictive_cdf(mean, variance, y(u)) - p, low, high, p)
-    if support != "counts":
-        return y(root)
-    return np.maximum(np.ceil(y(root) - 1e-6), 0.0)
+    root = y(_root(lambda u: likelihood.predictive_cdf(mean, variance, y(u)) - p, low, high, p))
+    return np.maximum(np.ceil(root - 1e-6), 0.0) if support == "counts" else root
 
 
 def _root(g, low, high, p):
-    """Where g = P(Y ≤ y) − p crosses 0 between low and high: bisection, then regula falsi in Illinois' form."""
+    """Where g = P(Y ≤ y) − p crosses 0 between low and high: by bisection, then by the Illinois method."""
 
     def chord(low, high, g_low, g_high):
         slope = g_high - g_low
@@ -67,12 +59,12 @@ def _root(g, low, high, p):
         x = 0.5 * (low + high) if i < BISECTIONS else chord(low, high, g_low, g_high)
         value = g(x)
         right = value < 0
-        # An end that stays twice has its value halved, or it would stay for ever.
+        # If an end stays twice, its value is halved, so that the next chord moves it.
         halve = lambda stays, i=i: np.where((i > BISECTIONS) & stays, 0.5, 1.0)
         g_low, g_high = (
             np.where(right, value, halve(before < 0) * g_low),
             np.where(right, halve(before > 0) * g_high, value),
         )
         low, high, before = np.where(right, x, low), np.where(right, high, x), np.where(right, 1, -1)
-    # Not the middle: where x hits the root, one end stays where bisection left it.
+    # Not the middle: if x hits the root, one end stays where bisection left it.
     return chord(low, high, g_low, g_high)
