@@ -53,14 +53,20 @@ def _option(name: str, setting: Setting) -> signatures.Parameter:
     kind, shown = int if setting.kind is Any else setting.kind, None
     if setting.words:
         kind, shown = StrEnum(name, {str(word): str(word) for word in setting.words}), "WORD"
-    about = typer.Option(help=_about(setting), metavar=shown, rich_help_panel="Settings", show_default=False)
+    words = f" One of {', '.join(map(str, setting.words))}." if setting.words else ""
+    about = typer.Option(
+        help=setting.help + words + _default(setting.default),
+        metavar=shown,
+        case_sensitive=False,
+        show_default=False,
+        rich_help_panel="Settings",
+    )
     annotation = Annotated[kind | None, about]
     return signatures.Parameter(name, signatures.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
 
 
-def _about(setting: Setting) -> str:
-    words = f" One of {', '.join(map(str, setting.words))}." if setting.words else ""
-    return setting.help + words + ("" if setting.default is None else f" Default: {setting.default}.")
+def _default(value: Any) -> str:
+    return "" if value is None else f" Default: {value}."
 
 
 def _given(settings: dict[str, Any]) -> dict[str, Any]:
@@ -74,7 +80,7 @@ def _given(settings: dict[str, Any]) -> dict[str, Any]:
 def fit(
     table: Table,
     target: Annotated[str, typer.Option(help="The column to predict.")],
-    task: Annotated[Task, typer.Option(help="What the target holds; auto goes by it or the likelihood.")] = AUTO,
+    task: Annotated[Task, typer.Option(help="What the target holds; auto finds out, and says why.")] = AUTO,
     test_fraction: Annotated[float, typer.Option(help="Share of rows held out to measure the fit.")] = 0.1,
     test: Annotated[Path | None, typer.Option(help="A table of its own to measure the fit on.")] = None,
     missing: Annotated[
@@ -87,8 +93,8 @@ def fit(
 ):
     """Fit a Gaussian process to a table, and measure it on rows held out.
 
-    The target may hold numbers (regression, also of counts, positive amounts, proportions and ratings) or classes:
-    text, true/false values, or two different numbers.
+    Numbers are a regression: also counts, positive amounts, proportions and ratings.
+    Text, true/false values and two different numbers are classes.
     """
     from pseudopoint import commands
 
@@ -110,15 +116,18 @@ def options(
     wanted = name and name.replace("-", "_")
     if wanted and wanted not in SETTINGS:
         raise ValueError(f"the setting {name!r} is unknown: use one of {', '.join(SETTINGS)}")
-    chosen = [(each, setting) for each, setting in SETTINGS.items() if wanted in (None, each)]
-    keys = ("help", "default", "words")
-    _show({each: {key: getattr(setting, key) for key in keys} for each, setting in chosen}, as_json, _option_lines)
+    chosen = {each: setting for each, setting in SETTINGS.items() if wanted in (None, each)}
+    _show({each: _explained(setting) for each, setting in chosen.items()}, as_json, _option_lines)
+
+
+def _explained(setting: Setting) -> dict[str, Any]:
+    words = {str(word): text for word, text in setting.words.items()}
+    return {"help": setting.help, "default": setting.default, "words": words}
 
 
 def _option_lines(result: dict[str, Any]):
     for name, about in result.items():
-        default = "" if about["default"] is None else f" Default: {about['default']}."
-        yield f"--{name.replace('_', '-')}", about["help"] + default
+        yield f"--{name.replace('_', '-')}", about["help"] + _default(about["default"])
         yield from ((f"    {word}", text) for word, text in about["words"].items())
 
 
@@ -132,8 +141,8 @@ def predict(
 ):
     """Write predictions for every row of a table, in its order.
 
-    Numbers: TARGET_mean, TARGET_std, TARGET_lower_90, TARGET_upper_90. Classes: TARGET_predicted, and the probability
-    TARGET_p_LABEL of every class.
+    Numbers: TARGET_mean, TARGET_std, TARGET_lower_90, TARGET_upper_90.
+    Classes: TARGET_predicted, and the probability TARGET_p_LABEL of every class.
     """
     from pseudopoint import commands
 
@@ -144,8 +153,8 @@ def predict(
 def score(model: ModelFile, table: Table, level: Level = 0.9, as_json: Json = False):
     """Measure a model on a table that holds the target.
 
-    Numbers: RMSE, MAE, R², log density, coverage of the interval. Classes: accuracy, log density, Brier score,
-    calibration error.
+    Numbers: RMSE, MAE, R², log density, share of rows inside the interval.
+    Classes: accuracy, log density, Brier score, calibration error.
     """
     from pseudopoint import commands
 
@@ -154,7 +163,10 @@ def score(model: ModelFile, table: Table, level: Level = 0.9, as_json: Json = Fa
 
 @app.command()
 def inspect(model: ModelFile, as_json: Json = False):
-    """Say what a model file holds: kind, classes, kernel, lengthscales, likelihood, method, bound, rows, version."""
+    """Say what a model file holds.
+
+    Kind, classes, kernel, lengthscales, likelihood, method, bound, rows, version.
+    """
     from pseudopoint import commands
 
     _show(commands.inspect_model(model), as_json)
@@ -175,23 +187,27 @@ def demo(
 
 @app.command()
 def reproduce(
-    name: Annotated[str | None, typer.Argument(help="An experiment, or all; without it they are listed.")] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="Small settings: that it works, not what it finds.")] = False,
+    name: Annotated[str | None, typer.Argument(help="An experiment, or all. Without it they are listed.")] = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Small settings, which show that it works and test no finding.")
+    ] = False,
     out: Annotated[
         Path | None,
         typer.Option(help="Folder for rows, figures and the page; else reproduction/full, quick or stored."),
     ] = None,
-    data: Annotated[Path | None, typer.Option(help="Folder with NAME.csv.gz; else PSEUDOPOINT_DATA.")] = None,
+    data: Annotated[
+        Path | None, typer.Option(help="Folder with the tables NAME.csv.gz; else PSEUDOPOINT_DATA.")
+    ] = None,
     download: Annotated[bool, typer.Option("--download", help="Fetch missing tables into the data folder.")] = False,
-    stored: Annotated[bool, typer.Option("--stored", help="Compute nothing: show the rows of the stored run.")] = False,
-    report_only: Annotated[bool, typer.Option("--report-only", help="Compute nothing: show the rows in OUT.")] = False,
+    stored: Annotated[bool, typer.Option("--stored", help="Compute nothing; show the rows of the stored run.")] = False,
+    report_only: Annotated[bool, typer.Option("--report-only", help="Compute nothing; show the rows in OUT.")] = False,
     experiments: Annotated[Path | None, typer.Option(help="A folder of experiments of your own.")] = None,
     as_json: Json = False,
 ):
-    """Reproduce the papers' figures and tables: NAME, or all of them; run again, it goes on where it stopped.
+    """Reproduce the papers' figures and tables: one, or all. A run that was stopped goes on.
 
-    Each experiment's rows are in OUT/NAME.jsonl, its figure in OUT/NAME.png; the page is OUT/NAME.html, or
-    OUT/report.html for all.
+    Rows are in OUT/NAME.jsonl, the figure is OUT/NAME.png.
+    The page is OUT/NAME.html, or OUT/report.html for all.
     """
     from pseudopoint import reproduce as work
 

@@ -16,21 +16,13 @@ KERNELS: dict[Kernel, str] = {
     "rbf": "functions with all derivatives (squared exponential)",
     "rational_quadratic": "a mixture of rbf kernels of many lengthscales",
     "periodic": "functions that repeat along every column; the periods are learned",
-    "linear": "planes: Bayesian linear regression",
+    "linear": "linear functions: Bayesian linear regression",
 }
 
-RegressionLikelihood = Literal[
-    "gaussian",
-    "heteroscedastic",
-    "student_t",
-    "laplace",
-    "poisson",
-    "negative_binomial",
-    "gamma",
-    "exponential",
-    "beta",
-    "ordinal",
-]
+RegressionLikelihood = (
+    Literal["gaussian", "heteroscedastic", "student_t", "laplace"]
+    | Literal["poisson", "negative_binomial", "gamma", "exponential", "beta", "ordinal"]
+)
 REGRESSION: dict[RegressionLikelihood, str] = {
     "gaussian": "real targets, noise of one variance",
     "heteroscedastic": "real targets, noise that depends on the inputs",
@@ -58,30 +50,18 @@ METHODS: dict[Method, str] = {
     "exact": "the full Gaussian process, O(N³); Gaussian likelihood only",
     "laplace": "the full Gaussian process at the mode, O(N³); any other likelihood of one latent function "
     "(Rasmussen and Williams 2006, 3.4)",
-    "collapsed": "inducing points, all rows at every iteration, the best posterior for the hyperparameters of each, "
-    "O(NM²) (Titsias 2009, 2025)",
-    "svgp": "inducing points, minibatches of B rows, natural gradients, O(BM²) a step (Hensman et al. 2013; Salimbeni "
-    "et al. 2018)",
+    "collapsed": "inducing points; an iteration takes all rows and the best posterior for its hyperparameters, O(NM²) "
+    "(Titsias 2009, 2025)",
+    "svgp": "inducing points; a step takes a minibatch of B rows and a natural gradient, O(BM²) (Hensman et al. 2013; "
+    "Salimbeni et al. 2018)",
 }
-Optimiser = Literal[
-    "auto",
-    "NGD",
-    "NGD+Adam",
-    "Adam",
-    "GD",
-    "L-BFGS",
-    "svi-natural",
-    "svi-SAG",
-    "svi-FG",
-    "svi-L-BFGS-B",
-    "vi-means",
-    "means-L-BFGS-B",
-    "means-PN",
-    "t-SVGP",
-    "sites",
-]
+Optimiser = (
+    Literal["auto", "NGD", "NGD+Adam", "Adam", "GD", "L-BFGS"]
+    | Literal["svi-natural", "svi-SAG", "svi-FG", "svi-L-BFGS-B", "vi-means", "means-L-BFGS-B", "means-PN"]
+    | Literal["t-SVGP", "sites"]
+)
 OPTIMISERS: dict[Optimiser, str] = {
-    "auto": "the method's own",
+    "auto": "that of the method",
     # Salimbeni, Eleftheriadis and Hensman 2018
     "NGD": "natural gradients for q; hyperparameters and points stay",
     "NGD+Adam": "natural gradients for q, Adam for all else, in one pass",
@@ -150,14 +130,16 @@ TASKS: dict[Task, str] = {
 }
 
 
-class About(NamedTuple):
-    """The help of a setting: a sentence or two for everybody, the words it takes, what only Python has besides, and
-    what infinity means where it means something."""
+class Setting(NamedTuple):
+    """What is said of a setting: help for everybody, the words it takes with their help, what only Python has besides,
+    and what infinity means where it means something; its type and its default, which `described` adds."""
 
     help: str
     words: Mapping[Any, str] = {}
     python: str = ""
     infinite: str = ""
+    kind: Any = None
+    default: Any = None
 
 
 class Settings(NamedTuple):
@@ -168,8 +150,8 @@ class Settings(NamedTuple):
 
     kernel: Annotated[
         Kernel | Any,
-        About(
-            "How values of the function at two rows are related; by name with one lengthscale a column.",
+        Setting(
+            "Covariance of the function at two rows. A kernel by name has one lengthscale for each column.",
             KERNELS,
             "Or a kernel object such as Periodic(period=7.0) + RBF(30.0), whose numbers are the start. Its "
             "lengthscales and periods are in the units of X, as inputs are then not scaled (scale_inputs); its "
@@ -179,37 +161,41 @@ class Settings(NamedTuple):
     ] = "matern52"
     likelihood: Annotated[
         RegressionLikelihood | ClassLikelihood | Any,
-        About(
+        Setting(
             "How the target scatters around the function; for classes the default is auto.",
             {**CLASSIFICATION, **REGRESSION},
             "Or a likelihood object, which starts from its own numbers, for the scaled target.",
         ),
     ] = "gaussian"
-    method: Annotated[Method, About("How the model is fitted.", METHODS)] = "auto"
+    method: Annotated[Method, Setting("How the model is fitted.", METHODS)] = "auto"
     optimiser: Annotated[
-        Optimiser, About("One of the papers' optimisers, from a plain start; it implies the method.", OPTIMISERS)
+        Optimiser, Setting("One of the papers' optimisers, from a plain start; it implies the method.", OPTIMISERS)
     ] = "auto"
     posterior: Annotated[
         Posterior,
-        About("Family of the approximate posterior q; all but whitened are for large tables or for study.", POSTERIORS),
+        Setting(
+            "Family of the approximate posterior q; all but whitened are for large tables or for study.", POSTERIORS
+        ),
     ] = "whitened"
-    num_inducing: Annotated[int | None, About("Number M of inducing points. Default: 2√N, from 50 to 300.")] = None
+    num_inducing: Annotated[int | None, Setting("Number M of inducing points. Default: 2√N, from 50 to 300.")] = None
     num_mean_inducing: Annotated[
         int | None,
-        About("Points of the mean alone, or the second block of solve, for posteriors that have them. Default: 2M."),
+        Setting("Points of the mean alone, or the second block of solve, for posteriors that have them. Default: 2M."),
     ] = None
     inducing: Annotated[
         Placement | Any,
-        About("Where inducing points start.", PLACEMENTS, "Or an array [M, D] of points in the units of X."),
+        Setting("Where inducing points start.", PLACEMENTS, "Or an array [M, D] of points in the units of X."),
     ] = "auto"
-    learn_inducing: Annotated[bool, About("Whether inducing points move during the fit.")] = True
-    bound: Annotated[Bound, About("The lower bound on the log evidence that is maximised; for regression.", BOUNDS)] = (
-        "tight"
+    learn_inducing: Annotated[bool, Setting("Whether inducing points move during the fit.")] = True
+    bound: Annotated[
+        Bound, Setting("The lower bound on the log evidence that is maximised; for regression.", BOUNDS)
+    ] = "tight"
+    initial: Annotated[Initial, Setting("Where lengthscales and variance of a kernel by name start.", INITIALS)] = (
+        "warm"
     )
-    initial: Annotated[Initial, About("Where lengthscales and variance of a kernel by name start.", INITIALS)] = "warm"
     lengthscale_prior: Annotated[
         float,
-        About(
+        Setting(
             "Standard deviation s of the prior log ℓ ~ N(log ℓ₀, s²) of every lengthscale ℓ that starts at ℓ₀; inf: no "
             "prior. Minibatches and optimisers by name have none.",
             python="With few rows and many columns the evidence alone switches columns on and off by chance. Full "
@@ -218,30 +204,30 @@ class Settings(NamedTuple):
         ),
     ] = 1.5
     initial_noise: Annotated[
-        float, About("Noise variance at the start, as a share of the target's variance; for real targets.")
+        float, Setting("Noise variance at the start, as a share of the target's variance; for real targets.")
     ] = 0.1
     max_iter: Annotated[
         int | None,
-        About(
+        Setting(
             "At most so many iterations, or steps of minibatches. Default: 200 iterations; 2000 steps for a Gaussian "
             "likelihood or an optimiser by name, else 3000."
         ),
     ] = None
-    batch_size: Annotated[int, About("Rows of a minibatch; for classes the default is 512.")] = 1024
+    batch_size: Annotated[int, Setting("Rows of a minibatch; for classes the default is 512.")] = 1024
     learning_rate: Annotated[
-        float | None, About("Step size of Adam or gradient descent. Default: the optimiser's own.")
+        float | None, Setting("Step size of Adam or gradient descent. Default: the optimiser's own.")
     ] = None
-    scale_inputs: Annotated[ScaleInputs, About("Whether columns are standardised.", SCALE_INPUTS)] = "auto"
+    scale_inputs: Annotated[ScaleInputs, Setting("Whether columns are standardised.", SCALE_INPUTS)] = "auto"
     scale_target: Annotated[
         bool,
-        About(
+        Setting(
             "Whether a real target is standardised; for regression.",
             python="Where False, a fit with a Gaussian likelihood has mean 0, which is predicted far from all rows.",
         ),
     ] = True
-    dtype: Annotated[Dtype, About("Precision of the computation; no global setting changes.", DTYPES)] = "auto"
+    dtype: Annotated[Dtype, Setting("Precision of the computation; no global setting changes.", DTYPES)] = "auto"
     random_state: Annotated[
-        Any, About("Seed of all random choices, a whole number.", python="Or a NumPy generator, or None.")
+        Any, Setting("Seed of all random choices, a whole number.", python="Or a RandomState of NumPy, or None.")
     ] = 0
 
     @property
@@ -265,21 +251,11 @@ class Settings(NamedTuple):
         return self.random_state
 
 
-class Setting(NamedTuple):
-    """A field of `Settings`: its type, its default, and what `About` says of it."""
-
-    kind: Any
-    default: Any
-    help: str
-    words: Mapping[Any, str]
-    python: str
-    infinite: str
-
-
 def described(settings: Any) -> dict[str, Setting]:
     """The fields of a class of settings, by name."""
     hints = {name: get_args(hint) for name, hint in settings.__annotations__.items()}
-    return {name: Setting(kind, settings._field_defaults[name], *about) for name, (kind, about) in hints.items()}
+    defaults = settings._field_defaults
+    return {name: about._replace(kind=kind, default=defaults[name]) for name, (kind, about) in hints.items()}
 
 
 SETTINGS = described(Settings)

@@ -19,7 +19,7 @@ from pseudopoint import GPClassifier, GPRegressor, cli, names
 from pseudopoint.estimators import checks, targets
 from pseudopoint.kernels import AbstractStationary, Positive, Scale
 from pseudopoint.likelihoods import AbstractLikelihood, Moments
-from pseudopoint.names import SETTINGS, About, literals
+from pseudopoint.names import SETTINGS, Setting, literals
 from pseudopoint.optimise.named import OPTIMISERS
 from pseudopoint.params import positive
 from pseudopoint.recipes import FAMILIES
@@ -83,7 +83,7 @@ def test_a_likelihood_by_name_is_a_line_of_help_and_a_line_that_makes_it(classes
 
 
 def test_a_setting_is_a_field_from_which_its_check_its_help_and_its_option_follow(monkeypatch, capsys):
-    known = {"Annotated": Annotated, "About": About}
+    known = {"Annotated": Annotated, "Setting": Setting}
     exec("from typing import NamedTuple\nclass Toy(NamedTuple):\n" + textwrap.indent(block("patience:"), "    "), known)
     ((name, setting),) = names.described(known["Toy"]).items()
     monkeypatch.setitem(SETTINGS, name, setting)
@@ -101,6 +101,17 @@ def test_a_setting_is_a_field_from_which_its_check_its_help_and_its_option_follo
     with pytest.raises(SystemExit):
         app()
     assert given["patience"] == 4 and given["max_iter"] is None
+
+
+class Patient(GPRegressor):
+    def __init__(self, kernel: Any = "rbf", *, patience=3):
+        GPRegressor.__init__(self, kernel, max_iter=2)
+        self.patience = patience
+
+
+def test_a_subclass_may_have_parameters_of_its_own():
+    model = Patient(patience=5).fit(X, Y)
+    assert model.get_params() == {"kernel": "rbf", "patience": 5} and np.shape(model.predict(X)) == (30,)
 
 
 # --- Names, tables, signatures and documents agree ---

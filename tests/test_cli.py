@@ -285,7 +285,7 @@ def test_an_interrupt_lost_in_a_finaliser_comes_again(monkeypatch, capsys, reque
 
 
 def test_settings_of_a_kind_each_go_from_the_command_line_to_the_estimator(folder):
-    words = ["--inducing", "random", "--no-learn-inducing", "--scale-inputs", "False", "--learning-rate", 0.5]
+    words = ["--inducing", "random", "--no-learn-inducing", "--scale-inputs", "false", "--learning-rate", 0.5]
     numbers = ["--num-inducing", 6, "--batch-size", 50, "--initial-noise", 0.2, "--random-state", 3, "--max-iter", 2]
     done = run(folder, "fit", "train.csv", "--target", "price", "--method", "svgp", *words, *numbers, "--out", "k")
     assert done.returncode == 0 and "started by random" in done.stdout, done.stderr

@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 from ..data import LARGEST, Standardiser, dataset, merge_duplicates
 from ..kernels import AbstractKernel, InUnits, check_columns
 from ..likelihoods import AbstractLikelihood, Offset
-from ..names import KERNELS, Settings, parameters
+from ..names import SETTINGS, Settings, parameters
 from ..optimise.result import Progress, Record
 from ..persistence import load as load_tree
 from ..persistence import reading, writing
@@ -28,6 +28,7 @@ from .serving import evaluate, is_plain
 __all__ = ["AbstractEstimator"]
 
 MERGED_ROWS = 500_000
+PARAMETERS = "    See `pseudopoint.names.Settings`."
 
 
 class AbstractEstimator(BaseEstimator):
@@ -57,10 +58,11 @@ class AbstractEstimator(BaseEstimator):
     mean_: Any = None  # model files of version 0.1.0 have none
 
     def __init_subclass__(cls):
-        """Docstrings have the parameters that `names` describes."""
-        given = list(inspect.signature(cls).parameters.values())
-        text = parameters({each.name: (each.annotation, each.default) for each in given})
-        cls.__doc__ = (cls.__doc__ or "").replace("    See `pseudopoint.names.Settings`.", text)
+        """A docstring that refers to `names` for its parameters has them from there."""
+        if cls.__doc__ and PARAMETERS in cls.__doc__:
+            given = list(inspect.signature(cls).parameters.values())
+            text = parameters({each.name: (each.annotation, each.default) for each in given})
+            cls.__doc__ = cls.__doc__.replace(PARAMETERS, text)
 
     def _whole(self, fit: Callable[[Any], Any]):
         """`fit` applied to this estimator, whole or not at all: it learns on a copy, whose state this one takes over in
@@ -83,9 +85,10 @@ class AbstractEstimator(BaseEstimator):
 
     def _settings(self) -> Settings:
         """The parameters, checked. Raises ValueError."""
-        settings = checked(self.get_params(deep=False))
+        given = self.get_params(deep=False)
+        settings = checked({name: given[name] for name in given if name in SETTINGS})  # a subclass may have more
         if not isinstance(settings.kernel, str | AbstractKernel):
-            raise unknown("kernel", settings.kernel, KERNELS, objects=True)
+            raise unknown("kernel", settings.kernel)
         return settings
 
     def _check_rows(self, X, y, sample_weight, **checks):

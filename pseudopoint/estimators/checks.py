@@ -44,10 +44,15 @@ def checked(settings: Mapping[str, Any]) -> Settings:
     return Settings(**{name: _CHECKS.get(SETTINGS[name].kind, _word)(name, value) for name, value in settings.items()})
 
 
-def unknown(name: str, value: Any, words: Collection, objects: bool = False) -> ValueError:
-    """What to raise for a value that is none of the words of a setting."""
-    others = ", or an object" if objects else ""
-    return ValueError(f"{name}={shown(value)} is unknown: use one of {', '.join(map(str, words))}{others}")
+def unknown(name: str, value: Any, words: Collection | None = None) -> ValueError:
+    """What to raise for a value that is none of the words of a setting, or of those of them that are given."""
+    listed, others = ", ".join(map(str, words or SETTINGS[name].words)), ", or an object" if _objects(name) else ""
+    return ValueError(f"{name}={shown(value)} is unknown: use one of {listed}{others}")
+
+
+def _objects(name: str) -> bool:
+    """Whether a setting takes objects beside its words."""
+    return Any in get_args(SETTINGS[name].kind)
 
 
 F = TypeVar("F", bound=Callable)
@@ -67,11 +72,10 @@ def store(arguments: dict[str, Any]) -> None:
 
 def _word(name: str, value: Any) -> Any:
     """One of the setting's words, or an object where it takes those. 1 is not True, but another setting."""
-    words, objects = SETTINGS[name].words, Any in get_args(SETTINGS[name].kind)
-    if objects and not isinstance(value, str):
+    if _objects(name) and not isinstance(value, str):
         return value
-    if not (isinstance(value, str | bool | np.bool_) and value in words):
-        raise unknown(name, value, words, objects)
+    if not (isinstance(value, str | bool | np.bool_) and value in SETTINGS[name].words):
+        raise unknown(name, value)
     return value
 
 

@@ -92,7 +92,7 @@ def regression_likelihood(likelihood: Any, noise: float) -> Target:
     if isinstance(likelihood, str) and likelihood in REGRESSION:
         return REGRESSION[likelihood](noise)
     if not isinstance(likelihood, AbstractLikelihood):
-        raise unknown("likelihood", likelihood, REGRESSION, objects=True)
+        raise unknown("likelihood", likelihood, REGRESSION)
     name, support = type(likelihood).__name__, likelihood.support
     if isinstance(likelihood, AbstractClasses) and not isinstance(likelihood, Ordinal):
         raise ValueError(f"likelihood={name} is for classes: use GPClassifier")
@@ -109,7 +109,7 @@ def class_likelihood(likelihood: Any, classes: int) -> AbstractLikelihood:
             raise ValueError(f"likelihood={likelihood!r} is for two classes, but the target has {classes}: use 'auto'")
         return made
     if not isinstance(likelihood, AbstractLikelihood):
-        raise unknown("likelihood", likelihood, CLASSIFICATION, objects=True)
+        raise unknown("likelihood", likelihood, CLASSIFICATION)
     if not isinstance(likelihood, AbstractClasses):
         raise ValueError(f"likelihood={type(likelihood).__name__} is not for classes: use GPRegressor")
     if likelihood.classes != classes:
