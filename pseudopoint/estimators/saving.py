@@ -47,7 +47,8 @@ def rebuilt(cls: Callable[..., Any], tree: dict[str, Any]) -> tuple[Any, Any]:
     Raises ModelFileError, from the verb on, if the tree has what the class does not know, or lacks what has no default.
     """
     model, declared = cls(), _declared(cls)
-    state: dict[str, Any] = {RENAMED.get(name, name): value for name, value in tree["state"].items()}
+    renamed = lambda name: RENAMED[name] if name in RENAMED else name
+    state: dict[str, Any] = {renamed(name): value for name, value in tree["state"].items()}
     if "undone" in state.get("history_", ()):
         state["history_"] = {"rejected" if key == "undone" else key: x for key, x in state["history_"].items()}
     settings = model.get_params(deep=False).keys()
