@@ -181,7 +181,7 @@ class AbstractEstimator(BaseEstimator):
                 _refuse_unfit(described, scaling.target(given[1]), *given[1:3])
             kernel, about_kernel = self._kernel(X, y, scale_target, scaling if own else None)
             data = dataset(X, y, weight, noise, dtype=self._precision)
-            settings = self._settings(scaling, X.shape[1])._replace(mixed=self.dtype == "auto" and not coarse)
+            settings = self._settings(scaling, X.shape[1])._replace(float32_start=self.dtype == "auto" and not coarse)
             fitted = fit_model(kernel, Offset.around(described, y, weight), data, settings, progress)
             self._keep(scaling, fitted, said + about_kernel)
         return self

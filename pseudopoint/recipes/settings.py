@@ -29,7 +29,7 @@ class Settings(NamedTuple):
     learn_inducing: bool = True
     tight: bool = True
     warm: bool = False
-    mixed: bool = False  # float32 for climbing, where it serves
+    float32_start: bool = False  # optimise in float32 first, where its precision is enough
     lengthscale_prior: float = 1.5  # s of `LengthscalePrior`
     max_iter: int | None = None
     batch_size: int = 1024
