@@ -80,33 +80,34 @@ def _without_warm_fit_by_the_bound() -> None:
 
 def _without_kept_predictor() -> None:
     """The predictor of the exact evidence, or of Laplace's approximation, comes from a program at the end of a fit."""
-    from pseudopoint.bounds import laplace, marginal
     from pseudopoint.compilation import program
-    from pseudopoint.recipes import methods, objectives
-    from pseudopoint.recipes.prior import LengthscalePrior
+    from pseudopoint.recipes import methods
+    from pseudopoint.recipes.objectives import OfBound
 
-    def laplace_value(model, data):
-        return laplace(model, data)[0], ()
+    maximise = methods.maximise
 
-    parts = {
-        objectives.exact_evidence: (objectives.evidence, marginal),
-        objectives.mode_evidence: (laplace_value, laplace),
-    }
+    def without(objective, prior, model, data, *arguments, **options):
+        if not objective.solved:
+            return maximise(objective, prior, model, data, *arguments, **options)
+        result = maximise(OfBound(objective.bound), prior, model, data, *arguments, **options)
+        return result._replace(aux=program(objective, "once")(result.model, data)[1])
 
-    def evidence(objective, model, data, settings, progress):
-        prior, (value_alone, both) = LengthscalePrior.around(model.kernel, settings), parts[objective]
-        result = objectives.maximise(value_alone, prior, model, data, settings.max_iter or 200, progress)
-        value, predictor = program(both, "once")(result.model, data)
-        return result, float(value), predictor
-
-    methods._evidence = evidence
+    methods.maximise = without
 
 
 def _without_shared_kernel() -> None:
     """Every natural step towards the best q computes the kernel and its factor again."""
-    from pseudopoint.posteriors import Whitened
+    from pseudopoint.bounds import AtRows
+    from pseudopoint.optimise.fullbatch import inner
+    from pseudopoint.posteriors import Model
 
-    Whitened.at = lambda self, kernel, X: self  # pyright: ignore[reportAttributeAccessIssue]
+    known = inner.energies_at
+
+    def anew(at, num_data, tight=True):
+        kernel = at.basis.kernel
+        return known(AtRows.of(Model(kernel, at.likelihood, at.posterior), at.batch), num_data, tight)
+
+    inner.energies_at = anew
 
 
 LARGE = ("large", "large-many")

@@ -1,4 +1,4 @@
-"""Functions drawn from a posterior: evaluated anywhere, again and again, and differentiated.
+"""Functions drawn from a posterior, which can be evaluated anywhere, repeatedly, and differentiated.
 
 Matheron's rule (Wilson et al. 2020, 2021) turns a path f̃ of the prior into one of the posterior. In the form of every
 predictor here, E f = k(x, Zm)α and V f = k(x, x) − ‖w‖² + wᵀsw with w = W k(Zv, x) and a diagonal s, it reads
@@ -42,14 +42,14 @@ from .posteriors import Predictor, Predictors
 
 __all__ = ["Paths", "SeveralPaths", "paths", "spectrum"]
 
-FARTHEST = 1e15  # beyond which no phase has digits
+FARTHEST = 1e15  # beyond which the phase of a wave has no correct digit
 
 
 class Feature(eqx.Module):
     """φ with E φ(x)ᵀφ(z) = variance · Π_l (Σ_d v_ld x_d z_d) · E cos ωᵀ(x − z): a product of kernels.
 
-    `linear` has one v a factor; `omega`, of F frequencies, is None where nothing is stationary. `centre` is where waves
-    have phase 0: rows far from 0 would lose digits of ωᵀx.
+    `linear` has one v per factor; `omega`, of F frequencies, is None if no factor is stationary. Waves have phase 0 at
+    `centre`, because ωᵀx of rows far from 0 would lose digits.
     """
 
     variance: Float[Array, ""]
@@ -58,10 +58,10 @@ class Feature(eqx.Module):
     centre: Float[Array, " D"]
 
     def __call__(self, X: Float[Array, "N D"]) -> Float[Array, "N K"]:
-        """φ at the rows of X; K is 2F · D · D …, one D a linear factor."""
+        """φ at the rows of X; K is 2F times D for each linear factor."""
         phi = jnp.sqrt(self.variance) * jnp.ones_like(X[:, :1])
         if self.omega is not None:
-            # A row so far away that ωᵀx overflows has some phase, as all that far from the others have.
+            # A row so far away that ωᵀx overflows gets an arbitrary phase, like every row that far from the others.
             angle = jnp.clip(X - self.centre, -FARTHEST, FARTHEST) @ self.omega.T
             phi = phi * jnp.concatenate([jnp.cos(angle), jnp.sin(angle)], axis=1) / len(self.omega) ** 0.5
         for v in self.linear:
@@ -69,13 +69,13 @@ class Feature(eqx.Module):
         return phi
 
     def __mul__(self, other: "Feature") -> "Feature":
-        """cos ωᵀδ · cos ω′ᵀδ has the mean of cos (ω + ω′)ᵀδ: of a product's spectrum, sums are draws."""
+        """cos ωᵀδ · cos ω′ᵀδ and cos (ω + ω′)ᵀδ have one mean, so sums of draws are draws of the product's spectrum."""
         waves = [f.omega for f in (self, other) if f.omega is not None]
         omega = sum(waves[1:], waves[0]) if waves else None
         return Feature(self.variance * other.variance, self.linear + other.linear, omega, self.centre)
 
     def on(self, columns: tuple[int, ...], centre: Float[Array, " D"]) -> "Feature":
-        """The same of chosen columns of more; of a column that is chosen twice, both parts add."""
+        """The same feature of chosen columns among more; for a column that is chosen twice, both parts add."""
         at = np.asarray(columns)
         linear = tuple(jnp.zeros_like(centre).at[at].add(v) for v in self.linear)
         omega = self.omega
@@ -85,7 +85,7 @@ class Feature(eqx.Module):
 
 
 class Paths(eqx.Module):
-    """S functions drawn from a posterior, f(x) = wᵀφ(x) + k(x, Zv)c + k(x, Zm)α, with w and c of their own."""
+    """S functions drawn from a posterior, f(x) = wᵀφ(x) + k(x, Zv)c + k(x, Zm)α, each with its own w and c."""
 
     kernel: AbstractKernel
     prior: tuple[Feature, ...]
@@ -104,7 +104,7 @@ class Paths(eqx.Module):
 
 
 class SeveralPaths(eqx.Module):
-    """S draws of each of C latent functions; every number of `each` has a leading axis C."""
+    """S draws of each of C latent functions; every number of `base` has a leading axis C."""
 
     base: Paths
 
@@ -114,17 +114,16 @@ class SeveralPaths(eqx.Module):
 
 
 def paths(predictor: Predictor | Predictors, key, count: int, features: int = 1024) -> Paths | SeveralPaths:
-    """`count` functions drawn from q(f): a callable, X [N, D] ↦ [count, N], for several latent functions [C, count, N].
+    """`count` functions drawn from q(f): a callable from X [N, D] to [count, N]; for C latent functions [C, count, N].
 
-    They are what `predictor` says they are in mean and covariance, but that random waves stand for a stationary prior:
-    an error of kᵢᵢ · O(1/√features), of which the mean and all variances of the prior are free. Amid dense data a rough
-    kernel's posterior lives on its rarest, highest frequencies: there, give more. `Linear` and `Constant` are exact.
+    They have the mean and the covariance of `predictor`, except that random waves stand for a stationary prior. The
+    error of this is kᵢᵢ · O(1/√features) in covariances; the mean and the variances of the prior are exact. Amid dense
+    data the posterior of a rough kernel depends on its rarest, highest frequencies: there, use more features. `Linear`
+    and `Constant` are exact.
 
-    X and the values are in the units of the predictor. A fitted estimator's are scaled: `GPRegressor.paths` takes and
-    gives its user's units.
-
-    All draws share the waves. `key` is a seed or a key of jax.random. To draw costs M³ + count · M (features + M). The
-    functions are differentiable in X. What is not yet an array becomes one of the dtype of the scope.
+    X and the values are in the units of the predictor, which are scaled in a fitted estimator: `GPRegressor.paths`
+    converts units. All draws share the waves. `key` is a seed or a key of jax.random. The cost is M³ + count · M
+    (features + M). The functions are differentiable in X. Numbers become arrays of the dtype of the scope.
 
     Raises TypeError for a kernel of unknown spectrum (see `spectrum`), and for White, whose draws are no functions.
     """
@@ -145,16 +144,16 @@ def _paths(p: Predictor, key, count: int, features: int) -> Paths:
 
 
 def _posterior(p: Predictor, prior: tuple[Feature, ...], w: Array, xi: Array, epsilon: Array) -> Paths:
-    """Matheron's rule: everything is linear in the standard normal w [S, K], ξ [S, M2] and ε [S, M2]."""
+    """Matheron's rule, linear in the standard normal w [S, K], ξ [S, M2] and ε [S, M2]."""
     Zv, W = jnp.asarray(p.Zv), p.W
-    # R = I − WKWᵀ is a difference, but ‖w‖² ≤ kᵢᵢ: its rounding error is one of as many ε of kᵢᵢ in the variance.
+    # R = I − WKWᵀ is a difference, but ‖w‖² ≤ kᵢᵢ: its rounding errors become as many ε of kᵢᵢ in the variance.
     h = xi @ _root(jnp.eye(len(Zv), dtype=Zv.dtype) - W @ p.kernel(Zv, Zv) @ W.T).T
     update = (epsilon * jnp.sqrt(p.s) - w @ _features(prior, Zv).T @ W.T - h) @ W
     return Paths(p.kernel, prior, w, Zv, update, jnp.asarray(p.Zm), jnp.asarray(p.alpha), p.shared)
 
 
 def _root(R):
-    """L with LLᵀ = R + δI of 0 ≤ R ≤ I that may be singular: δ is 10ε, tenfold until it exceeds R's rounding errors."""
+    """L with LLᵀ = R + δI for 0 ≤ R ≤ I, which may be singular. δ starts at 10ε and grows tenfold until it succeeds."""
     R, eye = 0.5 * (R + R.T), jnp.eye(len(R), dtype=R.dtype)
     attempt = lambda level: cholesky(R + level * eye)
     level = jnp.asarray(10 * jnp.finfo(R.dtype).eps, R.dtype)
@@ -171,7 +170,7 @@ def _features(prior, X):
 
 @singledispatch
 def _prior(kernel, key, F: int, centre) -> tuple[Feature, ...]:
-    """Features of a kernel: one `Feature` a summand. What is nothing else is stationary."""
+    """Features of a kernel, one `Feature` per summand. By default a kernel is stationary."""
     omega = spectrum(kernel, key, (F, len(centre)), centre.dtype)
     return (Feature(jnp.asarray(kernel.variance, centre.dtype), (), omega, centre),)
 
@@ -216,9 +215,9 @@ def _parts(kernel, key, F, centre):
 def spectrum(kernel, key, shape: tuple[int, int], dtype) -> Float[Array, "F D"]:
     """Frequencies ω [F, D] with k(x, z) = variance · E cos ωᵀ(x − z): draws from the spectral density (Bochner).
 
-    For a stationary kernel of your own with a field `variance`: `@spectrum.register` a function of these arguments.
+    For your own stationary kernel with a field `variance`, `@spectrum.register` a function of these arguments.
     """
-    raise TypeError(f"{type(kernel).__name__} has no known spectrum, so no paths: register one with pathwise.spectrum")
+    raise TypeError(f"{type(kernel).__name__} has no known spectrum, so no paths: register one with sampling.spectrum")
 
 
 @spectrum.register

@@ -11,7 +11,7 @@ import oracles as o
 import pytest
 
 from pseudopoint import GPClassifier, GPRegressor
-from pseudopoint.bounds import marginal
+from pseudopoint.bounds import collapsed, marginal
 from pseudopoint.data import dataset
 from pseudopoint.datasets import load
 from pseudopoint.likelihoods import Bernoulli, Gaussian, Heteroscedastic, Poisson, Softmax
@@ -19,10 +19,12 @@ from pseudopoint.optimise.named import tight
 from pseudopoint.params import cast, trainable
 from pseudopoint.posteriors import Collapsed, Model
 from pseudopoint.recipes import Settings, choose_method, fit_model, methods, objectives, precision, starts
-from pseudopoint.recipes.objectives import box_around, collapsed_tight, maximise, subset
+from pseudopoint.recipes.objectives import OfBound, box_around, maximise, subset
 from pseudopoint.recipes.prior import LengthscalePrior
 from pseudopoint.starts import inducing
 from pseudopoint.starts.hyperparameters import named_kernel, robust
+
+COLLAPSED = OfBound(collapsed)
 
 
 @pytest.mark.parametrize(
@@ -82,7 +84,7 @@ def test_a_box_holds_points_and_lets_the_kernel_move_within_reach():
         prior, rows = LengthscalePrior.around(model.kernel, Settings()), few(data)
         start = Model(model.kernel, model.likelihood, Collapsed(rows.X[:20]))
         box = box_around(trainable(start), kernel=np.log(1.5), likelihood=np.inf, posterior=0.0)
-        learned = maximise(collapsed_tight, prior, start, rows, 30, None, box=box).model
+        learned = maximise(COLLAPSED, prior, start, rows, 30, None, box=box).model
     np.testing.assert_array_equal(learned.posterior.Z, start.posterior.Z)
     factor = np.abs(np.log(learned.kernel.lengthscale / start.kernel.lengthscale))
     np.testing.assert_allclose(factor.max(), np.log(1.5), rtol=1e-9)
@@ -127,12 +129,12 @@ def test_a_subset_for_a_collapsed_bound_is_whole_chunks_of_all_rows(monkeypatch)
     monkeypatch.setattr(objectives, "RACE_ROWS", 300)
     with jax.enable_x64(True):
         _, data = naval()
-        part = subset(collapsed_tight, data, 20, 0, 300)
+        part = subset(COLLAPSED, data, 20, 0, 300)
         assert len(part) == len(data) and np.count_nonzero(part.weight) == 320
         for rows in (160, 320):  # of a subset too, whose other rows weigh nothing
-            assert np.count_nonzero(subset(collapsed_tight, part, 20, 0, rows).weight) == rows
-        assert subset(collapsed_tight, part, 20, 0, 310) is part
-        assert np.count_nonzero(subset(collapsed_tight, data, 20, 0, 1, 0.5).weight) == 1120  # of half of 2,000
+            assert np.count_nonzero(subset(COLLAPSED, part, 20, 0, rows).weight) == rows
+        assert subset(COLLAPSED, part, 20, 0, 310) is part
+        assert np.count_nonzero(subset(COLLAPSED, data, 20, 0, 1, 0.5).weight) == 1120  # of half of 2,000
         assert len(subset(objectives.profile, data, 20, 0, 160)) == 300
 
 
@@ -143,8 +145,8 @@ def test_a_sparse_fit_ends_where_ten_iterations_gain_little_and_an_exact_one_doe
         prior = LengthscalePrior.around(kernel, Settings())
         sparse = Model(model.kernel, model.likelihood, Collapsed(data.X[:20]))
         assert len(trainable(sparse).vector) > objectives.FEW >= len(trainable(model).vector)
-        result = maximise(collapsed_tight, prior, sparse, data, 300, None)
-        exact = maximise(objectives.evidence, prior, model, data, 300, None)
+        result = maximise(COLLAPSED, prior, sparse, data, 300, None)
+        exact = maximise(OfBound(marginal), prior, model, data, 300, None)
     last = [record.bound for record in result.history[-11:]]
     assert result.converged and last[-1] - last[0] < objectives.MIN_GAIN < last[-1] - result.history[0].bound
     assert not np.array_equal(result.model.posterior.Z, sparse.posterior.Z)

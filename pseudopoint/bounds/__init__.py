@@ -10,7 +10,7 @@ All but `elbo` are in closed form: their `Solution` also has the predictor of th
 upper bound on log p(y). Always  standard ≤ value ≤ log p(y) ≤ upper.  A row's weight multiplies its log likelihood.
 """
 
-from .bound import AbstractBound, Bound, Solution
+from .bound import AbstractBound, Bound, Chosen, Solution
 from .collapsed import collapsed, collapsed_decoupled, collapsed_orthogonal, collapsed_solve, optimal_orthogonal
 from .elbo import (
     AtRows,
@@ -30,6 +30,7 @@ __all__ = [
     "AbstractBound",
     "AtRows",
     "Bound",
+    "Chosen",
     "Solution",
     "collapsed",
     "collapsed_decoupled",

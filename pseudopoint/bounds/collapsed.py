@@ -1,4 +1,4 @@
-"""Bounds with the best q(u) of a Gaussian likelihood integrated out, at N M² in chunks of rows, and an upper bound."""
+"""Bounds of a Gaussian likelihood with the best q(u) integrated out, and an upper bound: N M², in chunks of rows."""
 
 from functools import partial
 
@@ -33,8 +33,8 @@ def collapsed(model: Model, data: Dataset, chunk: int | None = None) -> Solution
 
     Q = AᵀA with A = L⁻¹K_uf, dᵢ = kᵢᵢ − ‖aᵢ‖². With B = I + AΛAᵀ and b = AΛy,
         log N(y; 0, Q + Σ) = −½ [Σ log 2π/λᵢ + log |B| + yᵀΛy − bᵀB⁻¹b],
-    and q(v) = N(B⁻¹b, B⁻¹) is optimal for both. Rows are summed in chunks: memory is O(chunk · M), N is free. Of the
-    posterior only Z and jitter are read. The upper bound takes a second pass over the rows:
+    and q(v) = N(B⁻¹b, B⁻¹) is optimal for both. Rows are summed in chunks, so that memory is O(chunk · M) for any N. Of
+    the posterior only Z and jitter are read. The upper bound takes a second pass over the rows:
         U = −½ [Σ log 2π/λᵢ + log |B| + yᵀ(Q + Σ + tI)⁻¹y] ≥ log p(y), t = Σ dᵢ  (Titsias 2014; methods a.6).
     """
     Z, noise = jnp.asarray(model.posterior.Z), row_noise(model, data)
@@ -50,7 +50,7 @@ def collapsed_orthogonal(model: Model, data: Dataset, chunk: int | None = None) 
     """The bounds of `Orthogonal` at its best (m, S, a): the log-determinant of Z, the quadratic form of Z ∪ O.
 
         −½ [Σ log 2π/λᵢ + log |B| + yᵀ(Q + Σ)⁻¹y] minus ½ Σ log(1 + λᵢdᵢ) or ½ Σ λᵢdᵢ,  Q = Q_{Z ∪ O}
-    (methods a.5). B and dᵢ are those of `collapsed`, of Z alone: O takes nothing from the variance, so the tight bound
+    (methods a.5). B and dᵢ are those of `collapsed`, of Z alone. O does not reduce the variance, so the tight bound
     gains more here than there. With O at the rows the quadratic form is that of the exact evidence. Of the posterior
     only Z, O and jitter are read. The upper bound is that of Z.
     """
@@ -94,8 +94,8 @@ def collapsed_decoupled(model: Model, data: Dataset, chunk: int | None = None) -
 def collapsed_solve(model: Model, data: Dataset, chunk: int | None = None) -> Solution:
     """The bounds of `SolveGP` at its best q(v)q(w): with B = I + Σ λᵢφᵢφᵢᵀ, φᵢ = [aᵢ; cᵢ], and its diagonal blocks,
         −½ [Σ log 2π/λᵢ + log |P| + log |P_w| + yᵀΛy − bᵀB⁻¹b] minus ½ Σ log(1 + λᵢdᵢ) or ½ Σ λᵢdᵢ
-    (methods c). dᵢ is what neither Z nor O explains: here O takes its part of the variance. Of the posterior, a
-    `SolveGP`, nothing but Z, O and jitter is read. There is no upper bound.
+    (methods c). dᵢ is the variance that neither Z nor O explains. The posterior is a `SolveGP`, of which only Z, O and
+    jitter are read. No upper bound is known.
     """
     basis = model.posterior.basis(model.kernel)
     s = statistics(partial(feature_sums, partial(_solve_features, basis), chunk), data, row_noise(model, data))
@@ -116,8 +116,8 @@ def _solve_predictor(posterior, basis) -> Predictor:
 
 
 def _orthogonal_optimum(model, data, chunk):
-    """J = I + Σ λᵢφᵢφᵢᵀ with φ = (a, C^-½c), whose leading block is B: the posterior's precision of all of Z ∪ O; and
-    the basis, the rows' noise, and the statistics of φ."""
+    """The basis, the rows' noise, the statistics of the features φ = (a, C^-½c), the factor of B, and that of
+    J = I + Σ λᵢφᵢφᵢᵀ, the precision of the posterior at Z ∪ O, whose leading block is B."""
     basis, noise = OrthogonalBasis.of(model.posterior, model.kernel), row_noise(model, data)
     s = statistics(partial(feature_sums, partial(_orthogonal_features, basis), chunk), data, noise)
     J, M = jnp.eye(len(s.H), dtype=s.H.dtype) + s.H, len(basis.Z)
@@ -141,7 +141,7 @@ def _split_mean(basis, solution):
 
 
 def _solution(model, data, noise, chunk, s, B, explained, Z, Kuu, predictor) -> Solution:
-    """Both bounds, where the best mean explains `explained` = bᵀJ⁻¹b of yᵀΛy, and the upper bound of Z."""
+    """Both bounds and the upper bound of Z; `explained` is bᵀJ⁻¹b, the part of yᵀΛy that the best mean explains."""
     fit = -0.5 * (s.log_noise + s.yy - explained) - B.half_logdet()
     above = partial(_upper, chunk), model.kernel, Kuu, Z, data, noise, s.residual, s.log_noise, B.half_logdet()
     return Solution(fit - 0.5 * s.log_trace, fit - 0.5 * s.trace, predictor, Partial(*above))
@@ -165,5 +165,6 @@ def _decoupled_predictor(kernel, points, alpha, Z, Kuu, B) -> Predictor:
 
 
 def _directions(B, Kuu):
-    """W and s of S = B⁻¹. Its eigenvalues, not those of B: an error of ε ‖B‖ would be seen in the largest of S."""
+    """W and s of S = B⁻¹, from the eigenvalues of S: those of B have errors of ε ‖B‖, which would spoil the largest of
+    S."""
     return directions(lower_transposed_product(B.inverse, B.inverse), Kuu.inverse)

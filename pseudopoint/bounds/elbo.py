@@ -27,7 +27,7 @@ __all__ = [
 
 
 class AtRows(NamedTuple):
-    """A model at the rows of a batch. What q has no part in is computed, so that many q share it (`with_q`)."""
+    """A model at the rows of a batch. Everything that does not depend on q is computed once, for many q (`with_q`)."""
 
     posterior: AbstractPosterior
     basis: Any
@@ -37,7 +37,7 @@ class AtRows(NamedTuple):
 
     @classmethod
     def of(cls, model: Model, batch: Dataset) -> "AtRows":
-        """With the factorisations of the posterior's basis, and the covariances of the rows with its points."""
+        """The model and the batch, with the factors of the basis and the covariances of rows and points."""
         basis = model.posterior.basis(model.kernel)
         rows = model.posterior.on(basis).rows(batch.X)
         return cls(model.posterior, basis, rows, model.likelihood.at(batch.noise), batch)
@@ -53,10 +53,11 @@ class AtRows(NamedTuple):
 
 
 def expected_log_likelihood(model: Model, batch: Dataset, num_data: int, tight: bool = True):
-    """(N/B) Σ_batch E_q[log p(yᵢ | fᵢ)], and the projection it used.
+    """(N/B) Σ_batch E_q[log p(yᵢ | fᵢ)], and the projection.
 
-    Tight: q(f | u) may shrink the residual variance dᵢ by vᵢ at a cost of ½(vᵢ − 1 − log vᵢ); at the best vᵢ a Gaussian
-    likelihood pays ½ log(1 + λᵢdᵢ) instead of ½ λᵢdᵢ (methods a.2). vᵢ = 1 is the standard bound (Kobe 2.25).
+    In the tight bound q(f | u) multiplies the residual variance dᵢ by vᵢ at a cost of ½(vᵢ − 1 − log vᵢ). At the best
+    vᵢ a Gaussian likelihood loses ½ log(1 + λᵢdᵢ) instead of ½ λᵢdᵢ (methods a.2). vᵢ = 1 is the standard bound (Kobe
+    2.25).
     """
     at = AtRows.of(model, batch)
     return _expected(at, at.projection, num_data, tight), at.projection
@@ -80,7 +81,7 @@ def elbo(model: Model, batch: Dataset, num_data: int) -> Bound:
 
 
 def elbo_at(at: AtRows, num_data: int) -> Bound:
-    """As `elbo`."""
+    """`elbo` of a model at known rows."""
     projection = at.projection
     standard = _expected(at, projection, num_data, False)
     value = _expected(at, projection, num_data, True) if at.likelihood.shrinks else standard
@@ -90,32 +91,33 @@ def elbo_at(at: AtRows, num_data: int) -> Bound:
 def energy(model: Model, batch: Dataset, num_data: int, tight: bool = True) -> Scalar:
     """E_q[log p(y | f)] + E_q[log p(u)]: the bound without the entropy of q.
 
-    It never factorises S. The entropy's natural gradient is −θ, known without differentiation, so this is all that a
-    natural step differentiates.
+    It does not factorise S. A natural step differentiates the energy alone, because the natural gradient of the entropy
+    is −θ.
     """
     expected, projection = expected_log_likelihood(model, batch, num_data, tight)
     return expected + projection.log_prior
 
 
 def energies(model: Model, batch: Dataset, num_data: int, tight: bool = True) -> tuple[Scalar, Scalar]:
-    """The `energy`, and from the same pass −½ (N/B) Σ ωᵢ V fᵢ + E_q[log p(u)] with constant ωᵢ: −2 ∂/∂S of that is a
-    precision P_ω with which a step of the mean of size 1 goes up, whatever the curvature of log p(y | f) (methods d.3).
-    Where the likelihood needs none (`majorises`) the second is the energy again, with P* for P_ω. Not for second
-    derivatives.
+    """The `energy`, and from the same pass its minorant −½ (N/B) Σ ωᵢ V fᵢ + E_q[log p(u)] with constant ωᵢ.
+
+    −2 ∂/∂S of the minorant is a precision P_ω with which a step of the mean of size 1 does not decrease the bound,
+    whatever the curvature of log p(y | f) (methods d.3). For likelihoods that need no majoriser (`majorises`) the
+    second value is the energy, and P_ω is P*. The values have first derivatives only.
     """
     return energies_at(AtRows.of(model, batch), num_data, tight)
 
 
 def energies_at(at: AtRows, num_data: int, tight: bool = True) -> tuple[Scalar, Scalar]:
-    """As `energies`."""
+    """`energies` of a model at known rows."""
     projection, batch, scale = at.projection, at.batch, num_data / len(at.batch)
     if not majorises(at.likelihood):
         value = _expected(at, projection, num_data, tight) + projection.log_prior
         return value, value
     numbers, rest = eqx.partition(at.likelihood, eqx.is_inexact_array)
     here = numbers, *projection.moments_at(at.rows)
-    # Slopes are computed with the value, at constants, for both: E + (slopes)ᵀ(x − constants) has E's value and its
-    # first derivatives. By themselves they would run the quadrature again, and ω's own derivatives would be traced.
+    # E + (gradients)ᵀ(x − constants) has the value and the first derivatives of E. The gradients are computed with the
+    # value, at constants, and also give ω: without this the quadrature would run twice, and ω would be differentiated.
     constants = lax.stop_gradient(here)
     given = lambda numbers, mean, variance: eqx.combine(numbers, rest).expectation(mean, variance, batch.y)
     expected, pull = jax.vjp(given, *constants)
@@ -128,14 +130,16 @@ def energies_at(at: AtRows, num_data: int, tight: bool = True) -> tuple[Scalar, 
 
 
 def majorises(likelihood: AbstractLikelihood) -> bool:
-    """Whether the mean moves with the curvature of a majoriser, and not with that of log p(y | f)."""
+    """Whether steps of the mean use the curvature of a majoriser instead of that of log p(y | f)."""
     return likelihood.majorised or not likelihood.concave
 
 
 @jax.jit
 def shrunk(model: Model, data: Dataset, iterations: int = 30) -> Model:
-    """The model with the posterior `ShrunkResidual` and its v at the top of the bound of all rows, for the model's q:
-    v = 1/(1 + Σ wᵢβᵢdᵢ/CN), βᵢ = −2 ∂E[log p(yᵢ | f)]/∂variance at explained + v dᵢ  (methods a.3), a fixed point.
+    """The model with the posterior `ShrunkResidual`, whose v maximises the bound of all rows for the model's q.
+
+    v = 1/(1 + Σ wᵢβᵢdᵢ/CN), βᵢ = −2 ∂E[log p(yᵢ | f)]/∂variance at explained + v dᵢ  (methods a.3), by fixed-point
+    iterations from v = 1.
     """
     base = model.posterior.unshrunk
     mean, explained, d = base.project(model.kernel).marginals(data.X)
@@ -143,7 +147,7 @@ def shrunk(model: Model, data: Dataset, iterations: int = 30) -> Model:
 
     def better(_, v):
         fit = lambda v: jnp.sum(data.weight * likelihood.expectation(mean, explained + v * d, data.y))
-        # Where the log density is not concave β may be negative, and v above 1: no more than twice the prior's.
+        # β may be negative if the log density is not concave. Then v may exceed 1, up to 2.
         return 1 / (1 + jnp.maximum(-2 * jax.grad(fit)(v) / d.size, -0.5))
 
     v = lax.fori_loop(0, iterations, better, jnp.ones((), data.X.dtype))

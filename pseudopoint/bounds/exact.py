@@ -40,10 +40,10 @@ def _same(value):
 
 
 def row_noise(model, data):
-    """σ² + noiseᵢ, at least the share of kᵢᵢ that the arithmetic resolves: a smaller variance is rounding error.
+    """σ² + noiseᵢ, or the smallest multiple of kᵢᵢ that the arithmetic resolves if that is larger.
 
-    Without noise in the target, the evidence grows for ever as σ²/kᵢᵢ → 0, and past that share all that is computed is
-    wrong: a lower bound above the upper one, errors of many standard deviations.
+    If the target has no noise, the evidence grows without limit as σ²/kᵢᵢ → 0. With a smaller variance all results
+    would be rounding errors: lower bounds above upper ones, predictions wrong by many standard deviations.
     """
     noise = model.likelihood.at(data.noise).gaussian_noise
     if noise is None:

@@ -33,9 +33,9 @@ def laplace(model: Model, data: Dataset) -> Solution:
     """log q(y) = log p(y | f̂) − ½ f̂ᵀK⁻¹f̂ − ½ log |B|, B = I + W^½ K W^½, and q(f) = N(f̂, (K⁻¹ + W)⁻¹) as it predicts
     (Izmailov 1.3.1, (5); erratum: as printed, |B| lacks the K⁻¹ of |K| |K⁻¹ + W|. Rasmussen and Williams 3.4).
 
-    f̂ maximises log p(y | f) − ½ fᵀK⁻¹f. Where log p is not concave, it is the maximum that Newton's method finds from
-    f = 0, and W < 0 counts as 0. log p must have two derivatives. Exact for a Gaussian likelihood; N³ a Newton step.
-    The value, which is no bound, has its gradient in kernel and likelihood; of the predictor, `alpha` alone.
+    f̂ maximises log p(y | f) − ½ fᵀK⁻¹f. If log p is not concave, f̂ is the maximum that Newton's method finds from
+    f = 0, and negative W count as 0. log p must have two derivatives. Exact for a Gaussian likelihood. N³ operations a
+    Newton step. The value is no bound. It has gradients in kernel and likelihood; of the predictor, only `alpha` has.
     """
     rows = _Rows(model.likelihood.at(data.noise), data)
     K = model.kernel(data.X, data.X)
@@ -79,14 +79,14 @@ def _psi(K, rows, a):
 def _newton(K, W, r):
     """(I + WK)⁻¹ r.
 
-    Not as r − W^½B⁻¹W^½Kr (Rasmussen and Williams, algorithm 3.1): these terms cancel, and where WK is of the size 1/ε
-    the difference is rounding error. LU also takes half the time of B's factor with its inverse.
+    Not as r − W^½B⁻¹W^½Kr (Rasmussen and Williams, algorithm 3.1), whose terms cancel: if WK is of the size 1/ε, the
+    difference is rounding error. LU also takes half the time of B's factor with its inverse.
     """
     return solve_square(lax.stop_gradient(jnp.eye(len(r), dtype=r.dtype) + W[:, None] * K), r)
 
 
-class _Climb(NamedTuple):
-    """Where Newton's method is, Ψ there, and whether the last step was worth another."""
+class _Iterate(NamedTuple):
+    """The iterate of Newton's method, Ψ there, and whether the last step gained enough for another."""
 
     steps: Array
     a: Float[Array, " N"]
@@ -95,14 +95,14 @@ class _Climb(NamedTuple):
 
 
 def _mode(K: Float[Array, "N N"], rows: _Rows) -> Float[Array, " N"]:
-    """â by Newton's method from 0, with W ≥ 0, along which Ψ rises, and with a search for the length of each step.
+    """â by Newton's method from 0, with W ≥ 0, so that Ψ rises along a step, and with a search for its length.
 
-    The length is 1 where that is as good as the best of `LENGTHS`, to 2⁹ε of Ψ (1e-13 in float64). The end is where no
-    more than this is gained: a Newton step that gained so little has squared the error that was left.
+    The length is 1 if that is as good as the best of `LENGTHS`, to 2⁹ε of Ψ (1e-13 in float64). Newton's method ends
+    when a step gains no more than this: its convergence is quadratic, so that the error left is much smaller.
     """
     lengths = jnp.asarray(LENGTHS, K.dtype)[:, None]
 
-    def step(here: _Climb) -> _Climb:
+    def step(here: _Iterate) -> _Iterate:
         f = K @ here.a
         tried = here.a + lengths * _newton(K, jnp.maximum(rows.curvature(f), 0), rows.slope(f) - here.a)
         psi = jax.vmap(lambda a: _psi(K, rows, a))(tried)
@@ -110,24 +110,24 @@ def _mode(K: Float[Array, "N N"], rows: _Rows) -> Float[Array, " N"]:
         slack = 2**9 * jnp.finfo(K.dtype).eps * (1 + jnp.abs(best))
         good = psi >= best - slack
         first = jnp.argmax(good)
-        # None is good where the step itself is not finite.
+        # If the step is not finite, no length is good.
         a, psi = (jnp.where(good[first], new[first], old) for new, old in ((tried, here.a), (psi, here.psi)))
-        return _Climb(here.steps + 1, a, psi, psi > here.psi + slack)
+        return _Iterate(here.steps + 1, a, psi, psi > here.psi + slack)
 
     zero = jnp.zeros_like(rows.data.y)
-    start = _Climb(jnp.array(0), zero, _psi(K, rows, zero), jnp.array(True))
+    start = _Iterate(jnp.array(0), zero, _psi(K, rows, zero), jnp.array(True))
     return lax.while_loop(lambda here: here.rising & (here.steps < STEPS), step, start).a
 
 
 def _implicit(K: Float[Array, "N N"], rows: _Rows, a: Float[Array, " N"]) -> Float[Array, " N"]:
     """â with its derivative: one more Newton step, whose matrix is a constant.
 
-    r(a, θ) = ∇log p(y | Ka) − a = 0 moves a with θ as ∂â/∂θ = (I + WK)⁻¹ ∂r/∂θ (implicit function theorem), W as it is:
-    with negative ones raised to 0, this would be the derivative of another equation.
+    From r(a, θ) = ∇log p(y | Ka) − a = 0 follows ∂â/∂θ = (I + WK)⁻¹ ∂r/∂θ (implicit function theorem). Negative W stay
+    negative here: with 0 in their place, this would be the derivative of another equation.
     """
     f = K @ a
     step = _newton(K, rows.curvature(f), rows.slope(f) - a)
     before, after = lax.stop_gradient((_psi(K, rows, a), _psi(K, rows, a + step)))
-    # Far from a maximum the step may lead anywhere, and then it gives its derivative alone. √ε of Ψ is no fall.
+    # Far from a maximum the step may lead anywhere. Then only its derivative is used. A fall of √ε of Ψ is rounding.
     climbs = after >= before - jnp.sqrt(jnp.finfo(K.dtype).eps) * (1 + jnp.abs(before))
     return a + step - lax.stop_gradient(jnp.where(climbs, 0, step))

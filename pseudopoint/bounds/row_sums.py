@@ -1,4 +1,4 @@
-"""Sums over the rows of a table, in chunks of it: all that a collapsed bound needs of the data."""
+"""Sums over the rows of a table, in chunks: all that a collapsed bound needs of the data."""
 
 from collections.abc import Callable
 from functools import partial
@@ -17,7 +17,7 @@ __all__ = ["Statistics", "Sums", "chunk_size", "feature_sums", "statistics", "wh
 
 
 class Statistics(NamedTuple):
-    """Sums over rows, with precision λᵢ = wᵢ/(σ² + noiseᵢ); a are a row's features and d what they leave of kᵢᵢ."""
+    """Sums over rows with precisions λᵢ = wᵢ/(σ² + noiseᵢ), features aᵢ and residuals dᵢ."""
 
     H: Float[Array, "K K"]  # Σ λ a aᵀ
     b: Float[Array, " K"]  # Σ λ y a
@@ -29,7 +29,7 @@ class Statistics(NamedTuple):
 
 
 class Sums(NamedTuple):
-    """The part of `Statistics` that takes N K² operations, and d of every row."""
+    """The part of `Statistics` that takes N K² operations, and the residual d of every row."""
 
     H: Float[Array, "K K"]
     b: Float[Array, " K"]
@@ -41,8 +41,8 @@ Summing = Callable[[Float[Array, "N D"], Float[Array, " N"], Float[Array, " N"]]
 
 
 def statistics(sums: Summing, data: Dataset, noise: Float[Array, " N"], extra: float | Scalar = 0.0) -> Statistics:
-    """`Statistics` of all rows with noise variance σ² + noiseᵢ, and `extra` more on every row; `sums` is (X, λ, y) ↦
-    `Sums`."""
+    """`Statistics` of all rows. `noise` is σ² + noiseᵢ, to which `extra` is added in the precisions; `sums` computes
+    `Sums` from (X, λ, y)."""
     precision = data.weight / (noise + data.weight * extra)
     H, b, trace, d = sums(data.X, precision, data.y)
     return Statistics(
@@ -57,7 +57,7 @@ def statistics(sums: Summing, data: Dataset, noise: Float[Array, " N"], extra: f
 
 
 def feature_sums(basis: Callable, chunk: int | None, X, precision, y) -> Sums:
-    """`Sums` of any features and residuals, X ↦ (A, d)."""
+    """`Sums` of any `basis`, a function from X to features A and residuals d."""
     K = jax.eval_shape(basis, X[:1])[0].shape[0]
     size = chunk_size(len(X), K, chunk)
 
@@ -65,7 +65,7 @@ def feature_sums(basis: Callable, chunk: int | None, X, precision, y) -> Sums:
         A, d = basis(X)
         return (gram(A, precision), A @ (precision * y), jnp.sum(precision * d)), d
 
-    # A chunk's features are computed again for the gradient instead of being kept: that is what bounds the memory.
+    # The features of a chunk are computed again for the gradient instead of being kept, which limits the memory.
     part = of if size == len(X) else jax.checkpoint(of)
 
     def add(sums, rows):
@@ -77,19 +77,22 @@ def feature_sums(basis: Callable, chunk: int | None, X, precision, y) -> Sums:
 
 
 def whitened_sums(kernel, Kuu, Z, chunk: int | None, X, precision, y) -> Sums:
-    """`Sums` of the features A = L⁻¹K_uf and residuals dᵢ = kᵢᵢ − ‖aᵢ‖² ≥ 0, as `feature_sums`, with a derivative of
-    fewer products: forward and back five, or three where nobody asks for the slope in d, as with VFE; in chunks one
-    more, A again. The slow sums take five, or six. A chunk whose rows all have λ = 0 takes none, forward or back; the
-    slope in such a λ is given as 0, which it need not be.
+    """`Sums` of the features A = L⁻¹K_uf and residuals dᵢ = kᵢᵢ − ‖aᵢ‖² ≥ 0, like `feature_sums`, with fewer matrix
+    products: five forward and back, or three if no gradient in d is needed, as for the standard bound. In chunks one
+    more computes A again. `feature_sums` takes five, or six. A chunk whose rows all have λ = 0 takes none, forward or
+    back; the gradient in such a λ is returned as 0, which is not its value.
     """
     return _whitened_sums(chunk_size(len(X), len(Z), chunk), kernel, Kuu.K, Kuu.inverse, Z, X, precision, y)
 
 
 def chunk_size(N: int, K: int, chunk: int | None = None) -> int:
-    """Rows of a chunk, all alike. Unless told, a small table is one chunk, whose A is kept for the derivative. Other
-    chunks have about 2¹⁷ numbers a matrix, which stay near the processor, but three rows to a feature, for each reads
-    and writes sums of K² numbers; larger ones gain nothing, and what uses few rows pays for all of its chunk."""
-    small = N * K <= 2**19 and N <= 2**13  # XLA takes five times as long for a sum down longer columns (on CPUs)
+    """Rows of each chunk. By default a small table is one chunk, whose A is kept for the gradient.
+
+    Other chunks have about 2¹⁷ numbers in a matrix, which fit into a processor's cache, and at least three rows per
+    feature, because each chunk reads and writes sums of K² numbers. Larger chunks are not faster, and a subset of the
+    rows costs whole chunks.
+    """
+    small = N * K <= 2**19 and N <= 2**13  # a sum down longer columns takes XLA five times as long (on CPUs)
     size = chunk or (N if small else max(2**17 // max(K, 64), min(3 * K, 1024)))
     return -(-N // -(-N // size))
 
@@ -99,16 +102,15 @@ def _nothing(K, dtype):
 
 
 def _chunks(size, X, *columns):
-    """Stacks of chunks; the last is filled up with the first row at zero in every column."""
+    """Stacks of chunks. The last one is filled up with copies of the first row of X and zeros in the columns."""
     more = -len(X) % size
     X = jnp.concatenate([X, jnp.broadcast_to(X[:1], (more, X.shape[1]))])
     return tuple(x.reshape(-1, size, *x.shape[1:]) for x in (X, *(jnp.pad(c, (0, more)) for c in columns)))
 
 
 def _scan(add, nothing, chunks, counts=None):
-    """`lax.scan`, but no loop for a single chunk: XLA does not merge what is computed in two loops, the kernel here.
-    Of chunks that do not count nothing is computed: they add nothing, and zeros stand for what becomes of their rows.
-    """
+    """`lax.scan`, without a loop for a single chunk: XLA would not merge the kernel matrices of two loops. Chunks that
+    do not count (`counts`) are not computed: they add nothing, and the results of their rows are zeros."""
     if len(jax.tree.leaves(chunks)[0]) == 1:
         sums, out = add(nothing, jax.tree.map(lambda x: x[0], chunks))
         return sums, jax.tree.map(lambda x: x[None], out)
@@ -128,7 +130,7 @@ def _whitened_sums(size, kernel, K, inverse, Z, X, precision, y):
 
 
 def _run(size, kernel, inverse, Z, X, precision, y):
-    """The sums, and A [1, M, N] if all rows are one chunk: then it is kept for the derivative."""
+    """The sums, and A [1, M, N] for the gradient if all rows are one chunk."""
     one = size == len(X)
 
     def add(sums, rows):
@@ -150,11 +152,12 @@ def _whitened_fwd(size, *arguments):
 
 
 def _whitened_bwd(size, residuals, cotangents):
-    # With g (symmetric), h, t and s the slopes in H, b, Σλd and d, rᵢ = yᵢ − hᵀaᵢ and R = 2g − 2tI + hhᵀ:
+    # With the gradients g (symmetric), h, t and s in H, b, Σλd and d, rᵢ = yᵢ − hᵀaᵢ and R = 2g − 2tI + hhᵀ:
     #   Ā = RAΛ + h(Λr)ᵀ − 2A diag(s),   K̄_uf = L⁻ᵀĀ,   k̄ᵢᵢ = tλᵢ + sᵢ,   ĀAᵀ for K_uu,
     #   λ̄ᵢ = aᵢᵀgaᵢ + yᵢhᵀaᵢ + tdᵢ = ½aᵢᵀRaᵢ + (yᵢ − ½hᵀaᵢ)hᵀaᵢ + tkᵢᵢ.
-    # With s = 0, as in VFE, K̄_uf = EΛ + L⁻ᵀh(Λr)ᵀ with E = L⁻ᵀR A, aᵢᵀRaᵢ = kᵢᵀeᵢ and ĀAᵀ = RH + h(AΛr)ᵀ: one product.
-    # In a bound h is the posterior's mean and 2g = −B⁻¹ − hhᵀ: so L⁻ᵀ meets residuals, and not what cancels in them.
+    # If s = 0, as for the standard bound, K̄_uf = EΛ + L⁻ᵀh(Λr)ᵀ with E = L⁻ᵀR A, aᵢᵀRaᵢ = kᵢᵀeᵢ and
+    # ĀAᵀ = RH + h(AΛr)ᵀ take one product. In a bound h is the posterior's mean and 2g = −B⁻¹ − hhᵀ, so that L⁻ᵀ
+    # multiplies the residuals r, not the larger terms whose difference they are.
     kernel, inverse, Z, X, precision, y, H, kept = residuals
     g, h, t, s = (jnp.zeros(c.shape, Z.dtype) if isinstance(c, SymbolicZero) else c for c in cotangents)
     direct = isinstance(cotangents[3], SymbolicZero)

@@ -1,29 +1,41 @@
-"""The papers' optimisers by name: each takes a model and a table, and gives a model and a history of the same form."""
+"""The papers' optimisers by name: each takes a model and a table, and returns a model and a history."""
 
 from collections.abc import Callable
 from functools import lru_cache, partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import optax
 
-from ..bounds import collapsed, elbo
+from ..bounds import Chosen, collapsed, elbo
 from ..data import Dataset
 from ..gaussians import AbstractGaussian, MeanChol, MeanPrecision
 from ..params import trainable
-from ..posteriors import Collapsed, Model, Whitened
+from ..posteriors import Model
 from .fullbatch import FitError, Objective, OptimiseResult, converge, lbfgsb, projected_newton
-from .minibatch import SAG, AbstractStepper, NaturalGradient, Optax, Sites, averaging, constant
+from .minibatch import SAG, AbstractStepper, NaturalGradient, Optax, Sites, averaging, constant, with_q
 from .minibatch.loop import fit, start
 from .minibatch.schedules import Schedule
 from .result import Progress
 
-__all__ = ["OPTIMISERS", "RATE", "STEPS", "Optimiser", "Options", "in_coordinates", "optimise", "tight", "vfe"]
-
+__all__ = [
+    "OPTIMISERS",
+    "RATE",
+    "STEPS",
+    "Optimiser",
+    "Options",
+    "in_coordinates",
+    "optimise",
+    "standard_elbo",
+    "tight",
+    "tight_elbo",
+    "vfe",
+]
 
 STEPS, RATE = 2000, 0.02  # of minibatches, and Adam's first rate
+DESCENT_RATE = 0.1
 
 
 class Options(NamedTuple):
@@ -43,7 +55,7 @@ class Options(NamedTuple):
 
 
 class Optimiser(NamedTuple):
-    """A method of the papers: the `method` of `recipes` that it is a way of, and the work."""
+    """A method of the papers: the `method` of an estimator that it belongs to, and the work."""
 
     method: str
     run: Callable[[Model, Dataset, Options, Progress | None], OptimiseResult]
@@ -55,8 +67,8 @@ def optimise(
     """The model after an optimiser of `OPTIMISERS`, with its history.
 
     `model.posterior` is `Whitened` (or `IndependentLatents` of it), its q in any coordinates: it is brought to those
-    that the optimiser moves, and returned in them. Those that integrate q out return the best q. Raises ValueError for
-    a name that is not there, FitError where the likelihood does not fit the method, or the fit cannot go on.
+    that the optimiser moves, and returned in them. Optimisers that integrate q out return the best q. Raises ValueError
+    for an unknown name, FitError where the likelihood does not fit the method, or the fit cannot go on.
     """
     if name not in OPTIMISERS:
         raise ValueError(f"optimiser={name!r} is unknown: use one of {', '.join(OPTIMISERS)}")
@@ -64,124 +76,76 @@ def optimise(
 
 
 def in_coordinates(model: Model, coordinates: type[AbstractGaussian]) -> Model:
-    """The same model, its Gaussians in other coordinates. Ordinary gradients (`MeanChol`) take what is none as it is;
-    else FitError."""
+    """The same model, its Gaussians in other coordinates. A posterior without one stays as it is for `MeanChol`, as
+    ordinary gradients move any numbers; for others FitError."""
     convert = lambda q: coordinates.from_natural(q.to_natural())
-    each = model.posterior.one
-    names = [name for name in each.own if isinstance(getattr(each, name), AbstractGaussian)]
+    one = model.posterior.one
+    names = [name for name in one.own if isinstance(getattr(one, name), AbstractGaussian)]
     if not names and coordinates is not MeanChol:
-        raise FitError(f"{type(each).__name__} has no Gaussian q in coordinates: use 'Adam', 'GD' or 'L-BFGS'")
+        raise FitError(f"{type(one).__name__} has no Gaussian q in coordinates: use 'Adam', 'GD' or 'L-BFGS'")
     for name in names:
-        q = getattr(each, name)
+        q = getattr(one, name)
         if not isinstance(q, coordinates):
             q = jax.jit(convert if q.mean.ndim == 1 else jax.vmap(convert))(q)
-            each = eqx.tree_at(lambda p, name=name: getattr(p, name), each, q)
-    return eqx.tree_at(lambda m: m.posterior.one, model, each)
+            one = eqx.tree_at(lambda p, name=name: getattr(p, name), one, q)
+    return eqx.tree_at(lambda m: m.posterior.one, model, one)
 
 
-def tight(model: Model, data: Dataset):
-    """The tight collapsed bound."""
-    return collapsed(model, data).value
+def _elbo(model: Model, data: Dataset):
+    """The bound of all rows at the model's own q."""
+    return elbo(model, data, len(data))
 
 
-def vfe(model: Model, data: Dataset):
-    """Titsias' collapsed bound."""
-    return collapsed(model, data).standard
+tight, vfe = Chosen(collapsed, True), Chosen(collapsed, False)
+tight_elbo, standard_elbo = Chosen(_elbo, True), Chosen(_elbo, False)
 
 
-def tight_elbo(model: Model, data: Dataset):
-    """The tight bound of all rows at the model's own q."""
-    return elbo(model, data, len(data)).value
-
-
-def standard_elbo(model: Model, data: Dataset):
-    """The standard bound of all rows at the model's own q."""
-    return elbo(model, data, len(data)).standard
-
-
-def _points(model):
+def _points(model: Model) -> Any:
     return model.posterior.points
 
 
-def _stepping(coordinates, make, whole=False):
-    """A stepper on minibatches, or on all rows every time."""
-
-    def run(model, data, options, progress):
-        steps = options.steps or (200 if whole else STEPS)
-        batch_size = len(data) if whole else min(options.batch_size, len(data))
-        stepper = make(len(data), batch_size, options._replace(steps=steps, seed=0))
-        state = _start(in_coordinates(model, coordinates), stepper, data, options.seed)
-        state, history = fit(state, stepper, data, steps=steps, batch_size=batch_size, progress=progress)
-        return OptimiseResult(state.model, None, history[-1].bound, history, steps, state.rejected, True)
-
-    return run
-
-
-def _start(model, stepper, data, seed):
-    try:
-        return start(model, stepper, data, seed)
-    except (TypeError, ValueError) as error:  # what a stepper cannot do, in its own words
-        raise FitError(str(error)) from None
-
-
-def _climbing(minimiser):
-    """All rows, q by its Cholesky factor."""
-
-    def run(model, data, options, progress):
-        model = in_coordinates(model, MeanChol)
-        bound = tight_elbo if options.tight else standard_elbo
-        return minimiser(bound, model, () if options.learn_inducing else (_points,), data, options, progress)
-
-    return run
-
-
-def _means(minimiser):
-    """All rows, q integrated out."""
-
-    def run(model, data, options, progress):
-        if model.likelihood.gaussian_noise is None:
-            name = model.likelihood.name
-            raise FitError(f"q can be integrated out for a Gaussian likelihood, not for {name}: use 'NGD+Adam'")
-        points = Model(model.kernel, model.likelihood, Collapsed(model.posterior.Z, model.posterior.jitter))
-        frozen = () if options.learn_inducing else (_points,)
-        result = minimiser(tight if options.tight else vfe, points, frozen, data, options, progress)
-        return result._replace(model=_with_best_q(result.model, data))
-
-    return run
-
-
-@jax.jit
-def _with_best_q(points: Model, data) -> Model:
-    M = points.posterior.Z.shape[0]
-    prior = MeanPrecision(jnp.zeros(M, data.X.dtype), jnp.eye(M, dtype=data.X.dtype))
-    posterior = Whitened(points.posterior.Z, prior, points.posterior.jitter)
-    return converge(Model(points.kernel, points.likelihood, posterior), data)
-
-
-def _quasi_newton(bound, model, frozen, data, options, progress):
-    objective = Objective(bound, trainable(model, *frozen), data, scale=float(len(data)), progress=progress)
-    return lbfgsb(objective, max_iter=options.steps or 200)
-
-
-def _newton(bound, model, frozen, data, options, progress):
-    objective = Objective(bound, trainable(model, *frozen), data, scale=float(len(data)), progress=progress)
-    return projected_newton(objective, max_iter=options.steps or 50)
-
-
-# Each is made once for the same options: a new optax optimiser is a new function, which JAX would compile again.
+def _q(model: Model) -> Any:
+    return model.posterior.q
 
 
 def _frozen(options: Options) -> tuple:
     return () if options.learn_inducing else (_points,)
 
 
-def _descent(N, rate, steps):
+# --- Minibatches -----------------------------------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=64)
+def _made(make, N: int, B: int, options: Options) -> AbstractStepper:
+    """Made once for the same options: a new optax optimiser is a new function, which JAX would compile again."""
+    return make(N, B, options)
+
+
+def _steps(coordinates: type[AbstractGaussian], make: Callable[[int, int, Options], AbstractStepper], whole=False):
+    """The stepper of (N, B, options) on minibatches, or on all rows every time."""
+
+    def run(model, data, options, progress):
+        steps = options.steps or (200 if whole else STEPS)
+        batch_size = len(data) if whole else min(options.batch_size, len(data))
+        stepper = _made(make, len(data), batch_size, options._replace(steps=steps, seed=0))
+        try:
+            state = start(in_coordinates(model, coordinates), stepper, data, options.seed)
+        except (TypeError, ValueError) as error:  # the stepper's sentence on what it cannot move
+            raise FitError(str(error)) from None
+        state, history = fit(state, stepper, data, steps=steps, batch_size=batch_size, progress=progress)
+        return OptimiseResult(state.model, None, history[-1].bound, history, steps, state.rejected, True)
+
+    return run
+
+
+def _descent(N, options):
     """Gradient descent on the bound of a row, so that a rate means the same for every table."""
-    return optax.chain(optax.scale(1 / N), optax.sgd(optax.cosine_decay_schedule(rate, steps)))
+    rate = options.learning_rate or DESCENT_RATE
+    return optax.chain(optax.scale(1 / N), optax.sgd(optax.cosine_decay_schedule(rate, options.steps)))
 
 
-def _adam(options, rate=RATE):
-    return optax.adam(optax.cosine_decay_schedule(options.learning_rate or rate, options.steps))
+def _adam(options):
+    return optax.adam(optax.cosine_decay_schedule(options.learning_rate or RATE, options.steps))
 
 
 def _gamma(options, default: Schedule) -> Schedule:
@@ -190,44 +154,75 @@ def _gamma(options, default: Schedule) -> Schedule:
     return options.gamma if callable(options.gamma) else constant(float(options.gamma))
 
 
-@lru_cache(maxsize=32)
-def _natural(N: int, B: int, options: Options) -> AbstractStepper:
+def _natural(N, B, options):
     return NaturalGradient(_gamma(options, averaging(N, B)), tight=options.tight)
 
 
-@lru_cache(maxsize=32)
-def _natural_and_adam(N: int, B: int, options: Options, dual: bool = False) -> AbstractStepper:
+def _natural_and_adam(N, B, options, dual=False):
     gamma = _gamma(options, averaging(N, B, 5.0, 0.1))
     return NaturalGradient(gamma, _adam(options), _frozen(options), options.tight, dual)
 
 
-@lru_cache(maxsize=32)
-def _natural_and_descent(N: int, B: int, options: Options) -> AbstractStepper:
-    descent = _descent(N, options.learning_rate or 0.1, options.steps)
-    return NaturalGradient(_gamma(options, averaging(N, B, 5.0, 0.1)), descent, _frozen(options), options.tight)
+def _natural_and_descent(N, B, options):
+    gamma = _gamma(options, averaging(N, B, 5.0, 0.1))
+    return NaturalGradient(gamma, _descent(N, options), _frozen(options), options.tight)
 
 
-@lru_cache(maxsize=32)
-def _all_by_adam(N: int, B: int, options: Options) -> AbstractStepper:
+def _all_by_adam(N, B, options):
     return Optax(_adam(options), _frozen(options), options.tight)
 
 
-@lru_cache(maxsize=32)
-def _all_by_descent(N: int, B: int, options: Options) -> AbstractStepper:
-    rate = options.learning_rate or 0.1
-    return Optax(_descent(N, rate, options.steps), _frozen(options), options.tight)
+def _all_by_descent(N, B, options):
+    return Optax(_descent(N, options), _frozen(options), options.tight)
 
 
-@lru_cache(maxsize=32)
-def _averaged(N: int, B: int, options: Options) -> AbstractStepper:
-    rate = options.learning_rate or 0.1
-    descent = _descent(N, rate, options.steps)
+def _averaged(N, B, options):
+    descent = _descent(N, options)
     return SAG(descent, descent, _frozen(options), options.tight)
 
 
-@lru_cache(maxsize=32)
-def _sites(N: int, B: int, options: Options) -> AbstractStepper:
+def _sites(N, B, options):
     return Sites(_gamma(options, constant(1.0)), options.tight)
+
+
+# --- All rows --------------------------------------------------------------------------------------------------------
+
+
+def _with_own_q(minimise, max_iter):
+    """On the bound at the model's own q, which moves by its Cholesky factor."""
+
+    def run(model, data, options, progress):
+        model = in_coordinates(model, MeanChol)
+        return _maximum(minimise, max_iter, _elbo, model, _frozen(options), data, options, progress)
+
+    return run
+
+
+def _with_best_q(minimise, max_iter):
+    """On the collapsed bound, in which q is integrated out; in the end q is the best one."""
+
+    def run(model, data, options, progress):
+        if model.likelihood.gaussian_noise is None:
+            name = model.likelihood.name
+            raise FitError(f"q can be integrated out for a Gaussian likelihood, not for {name}: use 'NGD+Adam'")
+        frozen = (_q, *_frozen(options))
+        result = _maximum(minimise, max_iter, collapsed, model, frozen, data, options, progress)
+        return result._replace(model=_settled(result.model, data))
+
+    return run
+
+
+@jax.jit
+def _settled(model, data):
+    M, dtype = len(model.posterior.Z), data.X.dtype
+    prior = MeanPrecision(jnp.zeros(M, dtype), jnp.eye(M, dtype=dtype))
+    return converge(with_q(model, prior), data)
+
+
+def _maximum(minimise, max_iter, bound, model, frozen, data, options, progress) -> OptimiseResult:
+    numbers, chosen = trainable(model, *frozen), Chosen(bound, options.tight)
+    objective = Objective(chosen, numbers, data, scale=float(len(data)), progress=progress)
+    return minimise(objective, max_iter=options.steps or max_iter)
 
 
 def _fixed_points(run):
@@ -235,23 +230,25 @@ def _fixed_points(run):
     return lambda model, data, options, progress: run(model, data, options._replace(learn_inducing=False), progress)
 
 
+_OWN_Q, _BEST_Q = _with_own_q(lbfgsb, 200), _with_best_q(lbfgsb, 200)
+
 # By the names of `names.OPTIMISERS`.
 OPTIMISERS: dict[str, Optimiser] = {
     # Salimbeni, Eleftheriadis and Hensman 2018
-    "NGD": Optimiser("svgp", _stepping(MeanPrecision, _natural)),
-    "NGD+Adam": Optimiser("svgp", _stepping(MeanPrecision, _natural_and_adam)),
-    "Adam": Optimiser("svgp", _stepping(MeanChol, _all_by_adam)),
-    "GD": Optimiser("svgp", _stepping(MeanChol, _all_by_descent)),
-    "L-BFGS": Optimiser("svgp", _climbing(_quasi_newton)),
+    "NGD": Optimiser("svgp", _steps(MeanPrecision, _natural)),
+    "NGD+Adam": Optimiser("svgp", _steps(MeanPrecision, _natural_and_adam)),
+    "Adam": Optimiser("svgp", _steps(MeanChol, _all_by_adam)),
+    "GD": Optimiser("svgp", _steps(MeanChol, _all_by_descent)),
+    "L-BFGS": Optimiser("svgp", _OWN_Q),
     # Izmailov: pseudo-points fixed
-    "svi-natural": Optimiser("svgp", _fixed_points(_stepping(MeanPrecision, _natural_and_descent))),
-    "svi-SAG": Optimiser("svgp", _fixed_points(_stepping(MeanChol, _averaged))),
-    "svi-FG": Optimiser("svgp", _fixed_points(_stepping(MeanChol, _all_by_descent, whole=True))),
-    "svi-L-BFGS-B": Optimiser("svgp", _fixed_points(_climbing(_quasi_newton))),
-    "vi-means": Optimiser("collapsed", _fixed_points(_means(_quasi_newton))),
-    "means-L-BFGS-B": Optimiser("collapsed", _fixed_points(_means(_quasi_newton))),
-    "means-PN": Optimiser("collapsed", _fixed_points(_means(_newton))),
+    "svi-natural": Optimiser("svgp", _fixed_points(_steps(MeanPrecision, _natural_and_descent))),
+    "svi-SAG": Optimiser("svgp", _fixed_points(_steps(MeanChol, _averaged))),
+    "svi-FG": Optimiser("svgp", _fixed_points(_steps(MeanChol, _all_by_descent, whole=True))),
+    "svi-L-BFGS-B": Optimiser("svgp", _fixed_points(_OWN_Q)),
+    "vi-means": Optimiser("collapsed", _fixed_points(_BEST_Q)),
+    "means-L-BFGS-B": Optimiser("collapsed", _fixed_points(_BEST_Q)),
+    "means-PN": Optimiser("collapsed", _fixed_points(_with_best_q(projected_newton, 50))),
     # Beyond the papers
-    "t-SVGP": Optimiser("svgp", _stepping(MeanPrecision, partial(_natural_and_adam, dual=True))),
-    "sites": Optimiser("svgp", _stepping(MeanPrecision, _sites)),
+    "t-SVGP": Optimiser("svgp", _steps(MeanPrecision, partial(_natural_and_adam, dual=True))),
+    "sites": Optimiser("svgp", _steps(MeanPrecision, _sites)),
 }

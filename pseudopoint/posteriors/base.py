@@ -1,8 +1,8 @@
 """The contract of posterior families, and `Predictor`, which predicts for all of them.
 
-A family holds pseudo-points and a distribution q of the function's values there. Under a kernel its points span an
-`AbstractBasis`, in which q has no part; q and a basis make an `AbstractProjection`, q(f) at any rows, which is all that
-bounds and predictions need.
+A family holds pseudo-points and a distribution q of the function's values there. Everything that depends on the kernel
+and the points but not on q is an `AbstractBasis`. A basis with q is an `AbstractProjection`: q(f) at any rows, which is
+all that bounds and predictions need.
 """
 
 from abc import abstractmethod
@@ -37,13 +37,13 @@ Points = Float[Number, "M D"]
 
 
 class Predictor(eqx.Module):
-    """A fitted posterior, ready to predict; it holds every factor and needs no training data.
+    """A fitted posterior, ready to predict: it holds every factor and needs no training data.
 
     E f(x) = k(x, Zm) α        V f(x) = k(x, x) − ‖w‖² + Σ sⱼwⱼ²,  w = W k(Zv, x)
 
-    Along each of the directions w, q leaves the share s of the prior's variance; beside w all of it is left. `shared`
-    says that Zm and Zv are the same points, so that k(·, x) is computed once. Predictors of several latent functions of
-    one kernel have the fields `common` in common. `leading` are the leading axes of what it predicts: none.
+    sⱼ is the variance of q along wⱼ as a share of the prior's; orthogonal to all wⱼ the variance is the prior's.
+    `shared` says that Zm and Zv are the same points, so that k(·, x) is computed once. Predictors of several latent
+    functions with one kernel share the fields in `common`. `leading` are the leading axes of predictions: here none.
     """
 
     common: ClassVar[tuple[str, ...]] = ("kernel", "Zm", "Zv", "jitter")
@@ -69,18 +69,18 @@ class Predictor(eqx.Module):
     ) -> tuple[Float[Array, " N"], Float[Array, " N"]]:
         """Mean and variance of f, each [N], from k(Zv, X), k(Zm, X) and k(x, x).
 
-        W comes of a covariance with jitter, so k − ‖w‖² is at least of the jitter's size; the maximum is for rounding.
+        W comes from a covariance with jitter, so k − ‖w‖² is at least about the jitter; rounding needs the maximum.
         """
         squares = (self.W @ Kvx) ** 2
         residual = prior - jnp.sum(squares, axis=0)
         return self.alpha @ Kmx, jnp.maximum(residual, 0) + self.s @ squares
 
     def map(self, function: Callable[..., Any], also: tuple = ()) -> Any:
-        """The function of this predictor and of `also`, as `Predictors.map` calls it for each."""
+        """function(self, *also), as `Predictors.map` calls it for each predictor."""
         return function(self, *also)
 
     def moved(self, kernel: AbstractKernel, to: Callable[[Any], Any]) -> "Predictor":
-        """The same predictions where inputs have other units: points go `to` them, and `kernel` takes points there."""
+        """The same predictions for inputs in other units: `to` converts the points, and `kernel` is for such inputs."""
         return eqx.tree_at(lambda p: (p.kernel, p.Zm, p.Zv), self, (kernel, to(self.Zm), to(self.Zv)))
 
     def prior(self, X: Float[Array, "N D"]) -> Float[Array, " N"]:
@@ -88,7 +88,7 @@ class Predictor(eqx.Module):
         return self.kernel.diag(X)
 
     def covariance(self, X: Float[Array, "N D"]) -> Float[Array, "N N"]:
-        """Joint covariance of f at the rows of X, [N, N]: for drawing functions, never for error bars."""
+        """Joint covariance of f at the rows of X, [N, N]; its diagonal is less accurate than the variances above."""
         Kvx = self.kernel(self.Zv, X)
         w = self.W @ Kvx
         return self.kernel(X, X) - w.T @ ((1 - self.s)[:, None] * w)
@@ -101,8 +101,8 @@ class Predictor(eqx.Module):
 def directions(S: Float[Array, "M M"], D: Float[Array, "M K"]) -> tuple[Float[Array, "M K"], Float[Array, " M"]]:
     """W = QᵀD and s of a covariance S = Q diag(s) Qᵀ, for `Predictor`:  kᵀDᵀDk = ‖Wk‖²,  kᵀDᵀSDk = Σ sⱼ(Wk)ⱼ².
 
-    One product a row, where D and a root of S are two. For derivatives in the numbers of S, where q may be the prior
-    and Q is anything, there is `AbstractProjection.moments`.
+    A prediction then takes one matrix product instead of two. It has no derivative in S where eigenvalues coincide, as
+    they do when q is the prior: use `AbstractProjection.moments` for derivatives.
     """
     s, Q = eigh(S)
     return Q.T @ D, jnp.maximum(s, 0)
@@ -122,11 +122,11 @@ class Marginals(NamedTuple):
 
 
 class AbstractBasis(eqx.Module):
-    """What the pseudo-points of a family span under one kernel: all that q has no part in, its factors included."""
+    """The part of q(f) that does not depend on q: points, kernel and factors of their covariances."""
 
     @abstractmethod
     def rows(self, X: Float[Array, "N D"]) -> Any:
-        """The arrays by which a projection knows the rows of X: their covariances with the points."""
+        """The arrays that a projection needs of the rows of X, such as their covariances with the points."""
 
 
 class PointsBasis(AbstractBasis):
@@ -142,13 +142,14 @@ class PointsBasis(AbstractBasis):
 
 
 class AbstractProjection(eqx.Module):
-    """q(f) under one kernel, and KL[q(u) ‖ p(u)]. Those with a Gaussian q also have `log_prior`, E_q[log p(u)].
+    """q(f) under one kernel, and KL[q(u) ‖ p(u)]. Families with natural steps also have `log_prior`, E_q[log p(u)].
 
-    `stacks` says that `marginals_at` also takes C latent functions on one basis: all other fields with a leading axis.
+    `stacks` says that `marginals_at` also works for C latent functions on one basis: if all other fields have a leading
+    axis C.
     """
 
     stacks: ClassVar[bool] = False
-    if TYPE_CHECKING:  # fields of abstract classes would become arguments of `__init__`
+    if TYPE_CHECKING:  # type checkers would take abstract fields for arguments of `__init__`
 
         def __getattr__(self, name: str) -> Any: ...
 
@@ -162,18 +163,19 @@ class AbstractProjection(eqx.Module):
 
     @abstractmethod
     def marginals_at(self, rows: Any) -> Marginals:
-        """q(f) at `rows`, which serve every q on the same basis."""
+        """q(f) at rows given as `basis.rows(X)`, which many q can share."""
 
     @abstractmethod
     def predictor(self) -> Any:
-        """The same in the form that predicts: a `Predictor`, or `Predictors` of several latent functions."""
+        """A `Predictor` of the same q(f), or `Predictors` of several latent functions."""
 
     def moments_at(self, rows: Any) -> tuple[Float[Array, "*C N"], Float[Array, "*C N"]]:
-        """Mean and whole variance of q(f) at rows: all that the standard bound needs, and for some families cheaper."""
+        """Mean and variance of q(f) at rows given as `basis.rows(X)`: enough for the standard bound, and cheaper for
+        some families."""
         return self.marginals_at(rows).moments
 
     def rows(self, X: Float[Array, "N D"]) -> Any:
-        """What `marginals_at` takes for the rows of X."""
+        """The rows of X in the form that `marginals_at` takes."""
         return self.basis.rows(X)
 
     def marginals(self, X: Float[Array, "N D"]) -> Marginals:
@@ -181,19 +183,20 @@ class AbstractProjection(eqx.Module):
         return self.marginals_at(self.rows(X))
 
     def moments(self, X: Float[Array, "N D"]) -> tuple[Float[Array, "*C N"], Float[Array, "*C N"]]:
-        """Mean and whole variance of q(f) at the rows of X."""
+        """Mean and variance of q(f) at the rows of X."""
         return self.moments_at(self.rows(X))
 
     def map(self, function: Callable[..., Any], also: tuple = ()) -> Any:
-        """The function of this projection and of `also`, as `Projections.map` calls it for each."""
+        """function(self, *also), as `Projections.map` calls it for each projection."""
         return function(self, *also)
 
 
 class AbstractPosterior(eqx.Module):
-    """A family of approximate posteriors over functions. `jitter` is relative; None takes the default of the dtype.
+    """A family of approximate posteriors over functions: pseudo-points Z, q, and a jitter relative to the mean variance
+    of the points (None: the default of the dtype).
 
-    `own` names the fields that each of several latent functions has for itself, `places` those of the pseudo-points.
-    `closed_form` says that the best q is integrated out: the posterior has none, and `project` raises TypeError.
+    `own` names the fields that several latent functions do not share, `places` those of the pseudo-points.
+    `closed_form` says that the best q is integrated out: then there is no q, and `project` raises TypeError.
     """
 
     closed_form: ClassVar[bool] = False
@@ -208,15 +211,15 @@ class AbstractPosterior(eqx.Module):
         q: eqx.AbstractVar[Any]
         jitter: eqx.AbstractVar[float | None]
 
-    # Any, here and below: `trainable` walks models of numbers that stand for places.
+    # Types here and below are Any, because `params.trainable` puts numbers in the place of arrays to find their places.
     @property
     def one(self) -> Any:
-        """The family of one latent function: this posterior itself, unless it holds several."""
+        """The posterior that holds q: this one, or the one that it wraps."""
         return self
 
     @property
     def unshrunk(self) -> Any:
-        """The posterior with the prior's q(f | u): this one itself, unless it is a `ShrunkResidual`."""
+        """The posterior with q(f | u) = p(f | u): this one, unless it is a `ShrunkResidual`."""
         return self
 
     @property
@@ -226,7 +229,7 @@ class AbstractPosterior(eqx.Module):
 
     @property
     def points(self) -> tuple:
-        """All pseudo-points, the arrays that a fit may learn or hold: (Z,), or (Z, O), or none."""
+        """All pseudo-points, the arrays that `learn_inducing` concerns: (Z,), (Z, O) or ()."""
         return tuple(getattr(self, name) for name in self.places)
 
     def with_q(self, q: Any) -> "AbstractPosterior":
@@ -235,19 +238,19 @@ class AbstractPosterior(eqx.Module):
 
     @abstractmethod
     def basis(self, kernel: AbstractKernel) -> Any:
-        """What the points span under the kernel, an `AbstractBasis`, with all factorisations that q has no part in."""
+        """The `AbstractBasis` of the points under the kernel."""
 
     @abstractmethod
     def on(self, basis: Any) -> Any:
-        """q(f), an `AbstractProjection`, from the `basis` of this posterior, or of the same one with another q."""
+        """The `AbstractProjection` of q on a `basis` of this posterior, or of the same posterior with another q."""
 
     def project(self, kernel: AbstractKernel) -> Any:
-        """q(f) under the kernel: an `AbstractProjection`."""
+        """q(f) under the kernel, an `AbstractProjection`."""
         return self.on(self.basis(kernel))
 
 
 class AbstractWrapper(AbstractPosterior):
-    """A posterior made of another one, `base`, whose points and q are its own."""
+    """A posterior with the points and the q of another one, `base`."""
 
     if not TYPE_CHECKING:
         base: eqx.AbstractVar[AbstractPosterior]
@@ -269,13 +272,13 @@ def features(
 def whitened(
     Kuu: Factor, Kux: Float[Array, "M N"], prior: Float[Array, " N"]
 ) -> tuple[Float[Array, "M N"], Float[Array, " N"]]:
-    """As `features`, from the covariances."""
+    """`features` from the covariances k(Z, X) and kᵢᵢ."""
     A = Kuu.whiten(Kux)
     return A, jnp.maximum(prior - dots(A, A), 0)
 
 
 def prior_factor(kernel: AbstractKernel, Z: Float[Array, "M D"], jitter: float | None) -> Factor:
-    """K_uu + εI = LLᵀ: the one place where the prior of pseudo-points is factorised."""
+    """The factor of K_uu + εI = LLᵀ, ε relative to the mean of the diagonal."""
     return factorise(kernel(Z, Z), default_jitter(Z.dtype) if jitter is None else jitter)
 
 

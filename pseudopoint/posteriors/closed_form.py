@@ -1,4 +1,4 @@
-"""Posteriors whose q is the best one, integrated out of the bound: nothing of q is left to learn or to store."""
+"""Posteriors whose best q is known in closed form and integrated out of the bound: there is no q to learn or store."""
 
 from typing import Any, ClassVar
 
@@ -14,7 +14,7 @@ __all__ = ["AbstractClosedForm", "Collapsed", "CollapsedDecoupled", "Exact"]
 
 
 class AbstractClosedForm(AbstractPosterior):
-    """No q of its own: `remedy` names the bounds that integrate it out, and give the predictor of the best one."""
+    """A posterior without a q of its own; `remedy` names the bounds that integrate q out."""
 
     closed_form: ClassVar[bool] = True
     own: ClassVar[tuple[str, ...]] = ()
@@ -22,7 +22,7 @@ class AbstractClosedForm(AbstractPosterior):
 
     @property
     def q(self) -> Any:
-        """No numbers."""
+        """(): no numbers."""
         return ()
 
     def basis(self, kernel: AbstractKernel) -> Any:
@@ -36,7 +36,6 @@ class Exact(AbstractClosedForm):
     """The posterior given all rows, without pseudo-points."""
 
     remedy: ClassVar[str] = "use bounds.marginal, or bounds.laplace unless the likelihood is Gaussian"
-
     places: ClassVar[tuple[str, ...]] = ()
     Z = property(lambda self: np.zeros((0, 0)))
     jitter = property(lambda self: 0.0)

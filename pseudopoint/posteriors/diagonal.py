@@ -31,10 +31,10 @@ Vector = Float[Number, "*C M"]
 
 
 class AbstractPrecisionCoordinates(eqx.Module):
-    """q(u) = N(Kμ, (K⁻¹ + diag g)⁻¹), g > 0, of a `DiagonalPrecision`: g, [M], and μ or what gives it.
+    """q(u) = N(Kμ, (K⁻¹ + diag g)⁻¹), g > 0, of a `DiagonalPrecision`: g [M], and μ or a number from which it follows.
 
-    The classes differ in what stays as it is while K moves, and in how an ordinary optimiser moves g; natural steps
-    take g as it is. They raise ValueError where a given g is not positive.
+    The classes differ in what they hold fixed while K changes, and in the unconstrained number that an ordinary
+    optimiser sees for g; natural steps see g itself. They raise ValueError where a given g is not positive.
     """
 
     g: eqx.AbstractVar[Vector]
@@ -47,15 +47,15 @@ class AbstractPrecisionCoordinates(eqx.Module):
     def moved(
         self, mu: Vector, g: Vector, K: Float[Array, "*K M M"], jittered: Vector
     ) -> "AbstractPrecisionCoordinates":
-        """The same coordinates of another μ and g, `jittered` by the posterior."""
+        """The same coordinates of another μ and g; `jittered` is g with the posterior's jitter."""
 
 
 class PseudoObservations(AbstractPrecisionCoordinates):
     """θ and g = exp(ξ): q(u) ∝ p(u) Πᵢ exp(θᵢuᵢ − ½gᵢuᵢ²), the prior and Gaussian observations θᵢ/gᵢ of variance 1/gᵢ.
 
-    With both held q follows the prior as hyperparameters move and stays near its optimum; with μ held it does not (see
-    `optimise.minibatch.diagonal`). They are natural parameters of the family, θ = S⁻¹m = (I + GK)μ (Kobe 2021, 3.5,
-    in other coordinates; for a dense G, Adam, Chang, Khan and Solin 2021); at g → 0 θ is μ.
+    With θ and g fixed, q follows the prior when hyperparameters change and stays near its optimum; with μ fixed it does
+    not (`optimise.minibatch.diagonal`). They are natural parameters of the family, θ = S⁻¹m = (I + GK)μ (Kobe 2021,
+    3.5, in other coordinates; for a dense G, Adam, Chang, Khan and Solin 2021). For g → 0, θ is μ.
     """
 
     theta: Vector = real()
@@ -90,28 +90,28 @@ class AbstractWeights(AbstractPrecisionCoordinates):
 
 
 class LogPrecision(AbstractWeights):
-    """g = exp(ξ): a step is a relative change."""
+    """g = exp(ξ): a step in ξ is a relative change of g."""
 
     mu: Vector = real()
     g: Vector = positive()
 
 
 class SoftplusPrecision(AbstractWeights):
-    """g = log(1 + exp(ξ)), as Kobe proposes for likelihoods that are not Gaussian: linear for large g."""
+    """g = log(1 + exp(ξ)), as Kobe proposes for likelihoods that are not Gaussian; linear for large g."""
 
     mu: Vector = real()
     g: Vector = softplus()
 
 
 class DirectPrecision(AbstractWeights):
-    """g = max(ξ, 1e-10): g itself, without a constraint as Kobe has it, but a step cannot end at or below zero."""
+    """g = max(ξ, 1e-10): g itself, as in the thesis, except that no step ends at or below zero."""
 
     mu: Vector = real()
     g: Vector = clipped(1e-10)
 
 
 class CovarianceBasis(AbstractBasis):
-    """Points Z, K = K_uu without jitter and without a factor, and the jitter for G⁻¹."""
+    """Points Z, K = K_uu without jitter, and the jitter for G⁻¹."""
 
     kernel: AbstractKernel
     Z: Float[Array, "M D"]
@@ -146,12 +146,12 @@ class DiagonalPrecisionProjection(AbstractProjection):
         return 0.5 * (self.mu @ (K @ self.mu) - (M - trace)) + self.B.half_logdet()
 
     def marginals_at(self, rows: Any) -> Marginals:
-        """V f comes as a whole, so all of it counts as explained and the residual is 0: there is nothing for the tight
-        bound to shrink, and both values of `bounds.elbo` are the standard bound.
+        """The whole V f counts as explained and the residual is 0, because this family does not separate them. So the
+        tight bound has nothing to shrink: both forms of `bounds.elbo` are the standard bound.
         """
         Kux, prior = rows
         down = self.B.whiten(jnp.sqrt(self.g)[:, None] * Kux)
-        # Beneath what the difference resolves a variance is rounding error, and at 0 its root has no derivative.
+        # A smaller difference is rounding error, and at 0 the square root of the variance has no derivative.
         variance = jnp.maximum(prior - dots(down, down), jnp.finfo(Kux.dtype).eps * prior)
         return Marginals(Kux.T @ self.mu, variance, jnp.zeros_like(variance))
 
@@ -170,10 +170,9 @@ class DiagonalPrecisionProjection(AbstractProjection):
 class DiagonalPrecision(AbstractPosterior):
     """q(u) = N(Kμ, (K⁻¹ + diag g)⁻¹): the efficient O(M) parameterisation (Kobe 2021, 3.5).
 
-    The best mean of any Gaussian q is in it; the best covariance is where Z = X, and otherwise nearly so if each row
-    has few pseudo-points near. `q` is an `AbstractPrecisionCoordinates`. The jitter ε (relative to the mean of K's
-    diagonal k̄) is added to G⁻¹, which makes of g the pseudo-precision g/(1 + εk̄g) ≤ 1/(εk̄): K itself has none, and 0
-    is allowed.
+    The family contains the best mean of any Gaussian q. It contains the best covariance if Z = X, and nearly so if each
+    row has few pseudo-points near. `q` is an `AbstractPrecisionCoordinates`. The jitter ε (relative to k̄, the mean of
+    K's diagonal) is added to G⁻¹, so that g acts as g/(1 + εk̄g) ≤ 1/(εk̄). K itself has no jitter, and ε = 0 is allowed.
     """
 
     Z: Points
@@ -181,7 +180,7 @@ class DiagonalPrecision(AbstractPosterior):
     jitter: float | None = eqx.field(static=True, default=None)
 
     def basis(self, kernel: AbstractKernel) -> CovarianceBasis:
-        """No factorisation: that of B depends on q."""
+        """Without a factorisation, because that of B depends on q."""
         Z = jnp.asarray(self.Z)
         K = kernel(Z, Z)
         jitter = (default_jitter(Z.dtype) if self.jitter is None else self.jitter) * jnp.mean(jnp.diagonal(K))
@@ -193,7 +192,7 @@ class DiagonalPrecision(AbstractPosterior):
         # (G⁻¹ + εk̄)⁻¹
         g = g / (1 + basis.jitter * g)
         root = jnp.sqrt(g)
-        # Where rounding alone has pushed an eigenvalue of K below −1/g, B takes a jitter: the divergence is then too
-        # large, so that a bound stays one.
+        # If rounding pushes an eigenvalue of K below −1/g, B gets a jitter. The divergence is then too large, so that
+        # the bound is still a lower bound.
         B = factorise(jnp.eye(len(g), dtype=K.dtype) + root[:, None] * K * root)
         return DiagonalPrecisionProjection(basis, self.q.weights(K, g, B), g, B)

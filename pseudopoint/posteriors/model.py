@@ -1,4 +1,4 @@
-"""All that a fit learns."""
+"""The model: all that a fit learns."""
 
 from typing import Any
 
@@ -13,12 +13,12 @@ __all__ = ["Model"]
 
 
 class Model(eqx.Module):
-    """Prior, observation and approximate posterior: everything that is learned."""
+    """Prior, likelihood and approximate posterior. Without a posterior given, it is exact."""
 
     kernel: AbstractKernel
     likelihood: AbstractLikelihood
     posterior: AbstractPosterior = Exact()
 
     def predictor(self) -> Any:
-        """That of the posterior's q, a `Predictor` or `Predictors`. Raises TypeError where q is integrated out."""
+        """The `Predictor` or `Predictors` of the posterior's q. Raises TypeError if q is integrated out."""
         return self.posterior.project(self.kernel).predictor()

@@ -1,11 +1,11 @@
 """Families whose mean has more points than their covariance (Cheng and Boots 2017; Salimbeni, Cheng, Boots and
 Deisenroth 2018, by whose numbers formulas are named here).
 
-Covariance points Z, their β, carry S; mean points O, their γ or α, carry coefficients a of kernel functions. G points
-in O cost O(G) a row and O(G²) a step, where as many more in Z would cost O(G²) a row and O(G³) a step.
+The covariance points Z (β in the papers) have the covariance S; the mean points O (γ or α) have coefficients a of
+kernel functions. G points in O cost O(G) per row and O(G²) per step; as many more in Z would cost O(G²) and O(G³).
 
-KL[q(f) ‖ p(f)] is that of two Gaussians of one covariance on what Z does not explain: half the squared norm of the mean
-function there. Jitter is as for `Whitened`, on Z and on O alike: what is known at a pseudo-point is f plus N(0, ε).
+On the part of f that Z does not explain, q and p have one covariance, so that KL[q(f) ‖ p(f)] there is half the squared
+norm of the mean function. Z and O have jitter as in `Whitened`: a value at a pseudo-point is f plus N(0, ε).
 """
 
 from typing import Any, ClassVar
@@ -63,7 +63,7 @@ class DecoupledBasis(AbstractBasis):
 class DecoupledProjection(AbstractProjection):
     """q(f) with whitened features aᵢ = L⁻¹k_ui of Z and kernel functions of O:
         E f(x) = a_xᵀh + k(x, O) a        V f(x) = a_xᵀSa_x + (k(x, x) − ‖a_x‖²).
-    `log_prior` is E_q[log p], the norm of the mean that Z does not explain included; `entropy` is that of N(·, S).
+    `log_prior` is E_q[log p], including the norm of the mean that Z does not explain; `entropy` is that of N(·, S).
     """
 
     stacks: ClassVar[bool] = True
@@ -80,7 +80,7 @@ class DecoupledProjection(AbstractProjection):
         return -self.log_prior - self.entropy
 
     def marginals_at(self, rows: Any) -> Marginals:
-        """q(f) at rows. The residual is dᵢ given u alone: O takes nothing from the variance."""
+        """q(f) at rows. The residual is dᵢ given u, because O does not reduce the variance."""
         Kux, prior, KOx = rows
         A, residual = whitened(self.basis.Kuu, Kux, prior)
         return Marginals(self.along @ A + self.a @ KOx, quad_diag(self.cov, A), residual)
@@ -102,8 +102,8 @@ class DecoupledProjection(AbstractProjection):
 class AbstractDecoupled(AbstractPosterior):
     """Points Z of the covariance and O of the mean, whose coefficients are a.
 
-    `columns` [K] names some columns of the matrix of the quadratic form of a, drawn without regard to a; then the form
-    is estimated from these alone, without bias (appendix A.3), in O(GK + GM) instead of O(G² + GM).
+    `columns` [K] are indices of columns of the matrix of the quadratic form of a, drawn independently of a. The form is
+    then estimated from these columns, without bias (appendix A.3), in O(GK + GM) instead of O(G² + GM).
     """
 
     places: ClassVar[tuple[str, ...]] = ("Z", "O")
@@ -154,7 +154,7 @@ class Orthogonal(AbstractDecoupled):
     """The orthogonally decoupled family (12). With c(x, x′) = k(x, x′) − k_xu K_uu⁻¹ k_ux′, q(v) = N(m, S), v = L⁻¹u:
         E f(x) = a_xᵀm + c(x, O) a        V f(x) = that of `Whitened`
         KL = KL[q(v) ‖ N(0, I)] + ½ aᵀCa,  C = c(O, O).
-    O models what Z cannot: with log-concave likelihoods the bound is concave in (m, a, chol S). Without O it is
+    O models what Z cannot. With log-concave likelihoods the bound is concave in (m, a, chol S). Without O the family is
     `Whitened`. `columns` are those of C.
     """
 
@@ -175,8 +175,8 @@ class Hybrid(AbstractDecoupled):
     """The hybrid family (11), the mean basis not orthogonal to Z:
         E f(x) = a_xᵀm + k(x, O) a        V f(x) = that of `Whitened`
         KL = ½ (tr S − log |S| − M) + ½ ‖E f‖²,  ‖E f‖² = ‖m + A_O a‖² + aᵀCa  the squared RKHS norm of the whole mean.
-    It is `Orthogonal` with m + A_O a for m: the same posteriors, worse conditioned in (m, a). `q` holds m and S, and is
-    not q(v), whose mean is m + A_O a. `columns` are those of C.
+    It is `Orthogonal` with m + A_O a for m: the same posteriors, worse conditioned in (m, a). The field `q` holds m and
+    S; it is not q(v), whose mean is m + A_O a. `columns` are those of C.
     """
 
     own: ClassVar[tuple[str, ...]] = ("q", "a")
@@ -223,7 +223,7 @@ class Decoupled(AbstractDecoupled):
 class InverseHybrid(AbstractDecoupled):
     """The hybrid basis in its original form (appendix of Cheng and Boots 2017): `Decoupled` with α = O ∪ Z,
         E f(x) = k(x, O) a + k(x, Z) b,
-    so that its mean has all that `Unwhitened` has, and Z moves both. `columns` are those of O ∪ Z.
+    so that its means include those of `Unwhitened`, and Z moves mean and covariance. `columns` are those of O ∪ Z.
     """
 
     own: ClassVar[tuple[str, ...]] = ("a", "b", "B")
@@ -251,7 +251,7 @@ class InverseHybrid(AbstractDecoupled):
 
 
 class OrthogonalBasis(eqx.Module):
-    """What Z and O span: whitened features of Z, and of O what Z does not explain."""
+    """Whitened features of Z, and the kernel functions of O without the part that Z explains."""
 
     kernel: AbstractKernel
     Z: Float[Array, "M D"]
@@ -262,7 +262,8 @@ class OrthogonalBasis(eqx.Module):
 
     @staticmethod
     def of(posterior: Any, kernel: AbstractKernel, Kuu: Factor | None = None) -> "OrthogonalBasis":
-        """That of any posterior with Z, O and jitter; C = K_OO − A_OᵀA_O + εI is factorised, and K_uu unless it is."""
+        """The basis of any posterior with Z, O and jitter. It factorises C = K_OO − A_OᵀA_O + εI, and K_uu if that is
+        not given."""
         Z, O = jnp.asarray(posterior.Z), jnp.asarray(posterior.O)
         Kuu = prior_factor(kernel, Z, posterior.jitter) if Kuu is None else Kuu
         A_O = Kuu.whiten(kernel(Z, O))
@@ -277,6 +278,6 @@ class OrthogonalBasis(eqx.Module):
 
 
 def _nugget(kernel, O, jitter) -> Scalar:
-    """ε of O: relative to its mean prior variance, as that of Z is."""
+    """ε of O, relative to the mean prior variance there, as the jitter of Z is."""
     level = default_jitter(O.dtype) if jitter is None else jitter
     return level * jnp.sum(kernel.diag(O)) / max(O.shape[0], 1)

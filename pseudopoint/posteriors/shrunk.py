@@ -1,4 +1,4 @@
-"""The tight bound for any likelihood: what the pseudo-points leave open at the rows is surer than the prior says."""
+"""The tight bound for any likelihood: q(f | u) at the training rows with less variance than the prior's p(f | u)."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ __all__ = ["ShrunkResidual", "ShrunkResidualProjection"]
 
 
 class ShrunkResidualProjection(AbstractProjection):
-    """As `base`, with v dᵢ in place of dᵢ at the rows, for a cost of ½ CN (v − 1 − log v) nats."""
+    """q(f) of `base` with v dᵢ in place of dᵢ at the rows, at a cost of ½ CN (v − 1 − log v) nats."""
 
     base: AbstractProjection
     v: Scalar
@@ -33,7 +33,7 @@ class ShrunkResidualProjection(AbstractProjection):
         return self.base.divergence + self.cost
 
     def rows(self, X: Float[Array, "N D"]) -> Any:
-        """Those of `base`."""
+        """The rows for `base`."""
         return self.base.rows(X)
 
     def marginals_at(self, rows: Any) -> Marginals:
@@ -42,16 +42,16 @@ class ShrunkResidualProjection(AbstractProjection):
         return Marginals(mean, explained, self.v * residual)
 
     def predictor(self) -> Any:
-        """That of `base`: away from the rows nothing is surer than the prior says."""
+        """That of `base`, because p(f | u) holds at new rows."""
         return self.base.predictor()
 
 
 class ShrunkResidual(AbstractWrapper):
     """`base`, with q(f | u) = N(E[f | u], v D) at the `num_data` rows, D = K_ff − Q_ff (methods a.3; Titsias 2025).
 
-    v is one number for all rows, learned or at its best value (`bounds.shrunk`); 1 gives the standard bound. It serves
-    any likelihood. A Gaussian one needs it not: `elbo` has a vᵢ of its own for each row there. `base` may be
-    `IndependentLatents`, which then share v.
+    v is one number for all rows, learned or set to its best value (`bounds.shrunk`); 1 gives the standard bound. It is
+    for likelihoods that are not Gaussian: with a Gaussian one `elbo` has a vᵢ for each row. `base` may be
+    `IndependentLatents`, whose functions then share v.
     """
 
     base: AbstractPosterior
@@ -61,7 +61,7 @@ class ShrunkResidual(AbstractWrapper):
     unshrunk = property(lambda self: self.base)  # pyright: ignore[reportIncompatibleMethodOverride]
 
     def basis(self, kernel: AbstractKernel) -> Any:
-        """That of `base`."""
+        """The basis of `base`."""
         return self.base.basis(kernel)
 
     def on(self, basis: Any) -> ShrunkResidualProjection:

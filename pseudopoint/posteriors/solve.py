@@ -1,4 +1,4 @@
-"""SOLVE-GP: pseudo-points of two kinds, for f∥, what u = f(Z) says of f, and for f⊥, what is left of it at O."""
+"""SOLVE-GP: two sets of pseudo-points, Z for f∥ = E[f | f(Z)] and O for the rest f⊥ = f − f∥."""
 
 from typing import Any, ClassVar, NamedTuple
 
@@ -26,14 +26,14 @@ __all__ = ["BlockOptimum", "SolveBasis", "SolveGP", "SolveProjection", "block_op
 
 
 class Moments(NamedTuple):
-    """m and S of one q."""
+    """Mean and covariance of a q."""
 
     mean: Float[Array, " M"]
     cov: Float[Array, "M M"]
 
 
 class SolveBasis(AbstractBasis):
-    """Features aᵢ = L⁻¹k_ui of Z, and cᵢ = L_c⁻¹(k_Oi − A_Oᵀaᵢ) of what is left of O, A_O = L⁻¹K_uO."""
+    """Features aᵢ = L⁻¹k_ui of Z, and cᵢ = L_c⁻¹(k_Oi − A_Oᵀaᵢ) of O given Z, A_O = L⁻¹K_uO."""
 
     kernel: AbstractKernel
     Z: Float[Array, "M D"]
@@ -52,8 +52,8 @@ class SolveBasis(AbstractBasis):
 class SolveProjection(AbstractProjection):
     """q(f) through aᵢ = L⁻¹k_ui and cᵢ = L_c⁻¹(k_Oi − A_Oᵀaᵢ), A_O = L⁻¹K_uO, L_cL_cᵀ = K_OO − A_OᵀA_O + εI:
         E f(x) = aᵀm + cᵀm_w        V f(x) = aᵀSa + cᵀS_wc + (k(x, x) − ‖a‖² − ‖c‖²).
-    `log_prior` is E_q[log p(v) + log p(w)], `entropy` that of q(v)q(w). `probe` is a covariance of v and w that is 0:
-    the slope of a bound in it is what couples the means of both (`optimise.minibatch.solve`).
+    `log_prior` is E_q[log p(v) + log p(w)], `entropy` that of q(v)q(w). `probe`, if given, is a covariance of v and w
+    whose value is 0: the gradient of a bound in it couples the means of both (`optimise.minibatch.solve`).
     """
 
     stacks: ClassVar[bool] = True
@@ -94,8 +94,9 @@ class SolveProjection(AbstractProjection):
 class SolveGP(AbstractPosterior):
     """f = f∥ + f⊥ with f∥ = k(·, Z)K_uu⁻¹u and f⊥ independent of it (Shi, Titsias and Mnih 2020; methods c).
 
-    q is that of v = L⁻¹u and r that of w = L_c⁻¹f⊥(O), both with prior N(0, I). It is `Whitened` with the pseudo-points
-    Z ∪ O whose covariance is block-diagonal: M³ + M₂³ and B(M² + M₂²) where that takes (M + M₂)³ and B(M + M₂)².
+    q is the distribution of v = L⁻¹u and r that of w = L_c⁻¹f⊥(O), both with prior N(0, I). The family is `Whitened`
+    with the pseudo-points Z ∪ O and a block-diagonal covariance. It takes M³ + M₂³ and B(M² + M₂²) operations where a
+    dense covariance takes (M + M₂)³ and B(M + M₂)².
     """
 
     own: ClassVar[tuple[str, ...]] = ("q", "r")
@@ -115,7 +116,7 @@ class SolveGP(AbstractPosterior):
         return SolveBasis(kernel, Z, O, Kuu, AO, C)
 
     def on(self, basis: SolveBasis) -> SolveProjection:
-        """q(v)q(w), independent of each other."""
+        """q(v)q(w)."""
         v, w = (Moments(jnp.asarray(q.mean), q.covariance()) for q in (self.q, self.r))
         log_prior = log_standard_normal(v.mean, v.cov) + log_standard_normal(w.mean, w.cov)
         entropy = self.q.entropy() + self.r.entropy()
@@ -123,8 +124,8 @@ class SolveGP(AbstractPosterior):
 
 
 def _orthogonal_factor(KOO, AO, jitter) -> Factor:
-    """C = K_OO − A_OᵀA_O + εI. ε is a share of K_OO, as in the joint matrix of Z ∪ O: where O is close to Z, C is not
-    much more than ε, and less of it would be rounding error."""
+    """C = K_OO − A_OᵀA_O + εI, with ε relative to K_OO, as in the joint matrix of Z ∪ O. Where O is close to Z, C is of
+    the size of ε, and with a smaller ε it would be rounding error."""
     C = KOO - transposed_product(AO, AO)
     level = jitter * jnp.sum(jnp.diagonal(KOO)) / max(len(C), 1)
     factor = factorise(C + level * jnp.eye(len(C), dtype=C.dtype))
@@ -132,7 +133,7 @@ def _orthogonal_factor(KOO, AO, jitter) -> Factor:
 
 
 class BlockOptimum(NamedTuple):
-    """The best q(v)q(w) of a Gaussian likelihood, and what it adds to the bound, ½ [bᵀB⁻¹b − log |P| − log |P_w|]."""
+    """The best q(v)q(w) under a Gaussian likelihood, and its gain ½ [bᵀB⁻¹b − log |P| − log |P_w|] in the bound."""
 
     q: MeanPrecision
     r: MeanPrecision

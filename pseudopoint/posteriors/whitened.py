@@ -28,7 +28,7 @@ __all__ = ["Projection", "Unwhitened", "Whitened"]
 class Projection(AbstractProjection):
     """q(f) through whitened features aᵢ = L⁻¹k_ui; m and S are those of v = L⁻¹u:
         E f(x) = aᵀm        V f(x) = aᵀSa + (k(x, x) − ‖a‖²).
-    `log_prior` is E_q[log p(u)], and `q` has the entropy of q(u), which natural steps do not need.
+    `log_prior` is E_q[log p(u)]. The entropy of q(u) is that of the field `q`; natural steps do not compute it.
     """
 
     stacks: ClassVar[bool] = True
@@ -66,7 +66,8 @@ def _basis(kernel, posterior) -> PointsBasis:
 
 
 class Whitened(AbstractPosterior):
-    """q is that of v = L⁻¹u, whose prior is N(0, I): better conditioned, and u follows the kernel as it learns."""
+    """q is the distribution of v = L⁻¹u, whose prior is N(0, I). This is better conditioned than q(u), and q(u) follows
+    the prior when the kernel changes."""
 
     Z: Points
     q: AbstractGaussian
@@ -83,7 +84,7 @@ class Whitened(AbstractPosterior):
 
 
 class Unwhitened(AbstractPosterior):
-    """q is that of u = f(Z) itself, as the papers write it (Kobe 2.25)."""
+    """q is the distribution of u = f(Z), as the papers write it (Kobe 2.25)."""
 
     Z: Points
     q: AbstractGaussian

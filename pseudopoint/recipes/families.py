@@ -1,4 +1,4 @@
-"""Posterior families by name: how each starts, and the natural gradient that moves it."""
+"""Posterior families by name: the start of each, and its steps on minibatches."""
 
 from collections.abc import Callable
 from functools import lru_cache
@@ -40,8 +40,12 @@ __all__ = ["FAMILIES", "Family", "prior_q", "family_steppers", "several"]
 
 
 class Family(NamedTuple):
-    """Whether a family has more points O; how it starts from points and a kernel; and its stepper for (γ,
-    hyper_optimiser or None, frozen, tight)."""
+    """What a fit needs of a posterior family.
+
+    `more_points` says whether it has points O. `start(Z, O, kernel)` is the posterior whose q is the prior. `stepper(γ,
+    hyper_optimiser, frozen, tight)` moves it on minibatches; without a hyper_optimiser (None) it moves q alone, or is
+    None if the family has no natural gradient.
+    """
 
     more_points: bool
     start: Callable[[Any, Any, AbstractKernel], AbstractPosterior]
@@ -49,17 +53,17 @@ class Family(NamedTuple):
 
 
 def prior_q(Z) -> MeanPrecision:
-    """N(0, I), one number a point."""
+    """N(0, I) in as many dimensions as there are points."""
     return MeanPrecision(*(jnp.asarray(x, Z.dtype) for x in (np.zeros(len(Z)), np.eye(len(Z)))))
 
 
 def several(posterior: AbstractPosterior, C: int) -> AbstractPosterior:
-    """The same start for C latent functions."""
+    """C latent functions that start alike; the posterior itself for C = 1."""
     if C == 1:
         return posterior
     select = lambda p: [getattr(p, name) for name in p.own]
     stack = jax.tree.map(lambda x: jnp.broadcast_to(x, (C, *jnp.shape(x))), select(posterior))
-    return IndependentLatents(base=eqx.tree_at(select, posterior, stack))  # pyright: ignore[reportCallIssue]
+    return IndependentLatents(eqx.tree_at(select, posterior, stack))
 
 
 def _unwhitened(Z, O, kernel):
@@ -85,27 +89,11 @@ FAMILIES: dict[str, Family] = {
         DiagonalPrecisionNaturalGradient,
     ),
     "decoupled": Family(
-        True,
-        lambda Z, O, kernel: Decoupled(  # pyright: ignore[reportCallIssue]
-            Z=Z, O=O, a=_zeros(O), B=jnp.eye(len(Z), dtype=Z.dtype), jitter=None
-        ),
-        _ordinary,
+        True, lambda Z, O, kernel: Decoupled(Z, O, _zeros(O), jnp.eye(len(Z), dtype=Z.dtype)), _ordinary
     ),
-    "hybrid": Family(
-        True,
-        lambda Z, O, kernel: Hybrid(Z=Z, O=O, q=prior_q(Z), a=_zeros(O), jitter=None),
-        NaturalGradient,
-    ),
-    "orthogonal": Family(
-        True,
-        lambda Z, O, kernel: Orthogonal(Z=Z, O=O, q=prior_q(Z), a=_zeros(O), jitter=None),
-        OrthogonalNaturalGradient,
-    ),
-    "solve": Family(
-        True,
-        lambda Z, O, kernel: SolveGP(Z=Z, O=O, q=prior_q(Z), r=prior_q(O), jitter=None),
-        SolveNaturalGradient,
-    ),
+    "hybrid": Family(True, lambda Z, O, kernel: Hybrid(Z, O, prior_q(Z), _zeros(O)), NaturalGradient),
+    "orthogonal": Family(True, lambda Z, O, kernel: Orthogonal(Z, O, prior_q(Z), _zeros(O)), OrthogonalNaturalGradient),
+    "solve": Family(True, lambda Z, O, kernel: SolveGP(Z, O, prior_q(Z), prior_q(O)), SolveNaturalGradient),
 }
 
 
@@ -113,8 +101,8 @@ FAMILIES: dict[str, Family] = {
 def family_steppers(
     name: str, N: int, B: int, steps: int, rate: float, held: tuple, tight: bool
 ) -> tuple[Any, AbstractStepper | None]:
-    """What learns everything, and what settles q alone (None where a family has no natural gradient). Made once for the
-    same arguments, for JAX compiles a stepper's functions anew when they are others."""
+    """The stepper that learns everything, and the one that settles q alone (None if there is none). They are cached,
+    because JAX compiles a step again for another optimiser object."""
     make = FAMILIES[name].stepper
     adam = optax.adam(optax.cosine_decay_schedule(rate, steps))
     return make(averaging(N, B, 5.0, 0.1), adam, held, tight), make(averaging(N, B), None, held, tight)

@@ -1,4 +1,4 @@
-"""What is believed of lengthscales before any row is seen, and bounds that take it into account."""
+"""A prior of lengthscales, and objectives with its penalty."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,11 +17,11 @@ __all__ = ["LengthscalePrior", "Penalised"]
 
 
 class LengthscalePrior(eqx.Module):
-    """log ℓ ~ N(log ℓ₀, s²) for every lengthscale of a kernel on its own, where ℓ₀ is what it starts from.
+    """log ℓ ~ N(log ℓ₀, s²) independently for every lengthscale of a kernel, where ℓ₀ is its starting value.
 
-    With a lengthscale a column and few rows the evidence has maxima at which columns are switched on and off by chance.
-    A term of ½ (log ℓ/ℓ₀)²/s² nats holds ℓ within a factor of e^{±2s} or so unless the rows, whose evidence grows with
-    their number, say otherwise. s = ∞ is no prior. Ours: the papers maximise the bound alone.
+    With one lengthscale per column and few rows, the evidence has maxima at which columns are switched on and off by
+    chance. The penalty ½ (log ℓ/ℓ₀)²/s² keeps ℓ within a factor of about e^{±2s} of ℓ₀, unless the rows say otherwise:
+    their evidence grows with their number. s = ∞ is no prior. The papers have none.
     """
 
     centres: tuple[Float[Number, "..."], ...]
@@ -29,12 +29,12 @@ class LengthscalePrior(eqx.Module):
 
     @classmethod
     def around(cls, kernel: AbstractKernel, settings: Settings) -> "LengthscalePrior":
-        """The prior that was asked for, its centre where the kernel stands now."""
-        # A Python number would be of a weak type: another one than the cast prior's, for which all is compiled again.
+        """The prior of the settings, centred on the kernel's lengthscales."""
+        # A Python number has a weak type. A cast prior has not, and for it everything would be compiled again.
         return cls(tuple(lengthscales(kernel)), jax.device_put(np.asarray(settings.lengthscale_prior, float)))
 
     def penalty(self, kernel: AbstractKernel) -> Float[Array, ""]:
-        """½ Σ (log ℓ − log ℓ₀)²/s²: −log p(log ℓ) less its least value."""
+        """½ Σ (log ℓ − log ℓ₀)²/s²: −log p(log ℓ) up to a constant."""
         # Σⱼ (log ℓⱼ − log ℓ₀ⱼ)² / 2s²
         pairs = zip(lengthscales(kernel), self.centres, strict=True)
         return sum((jnp.sum((jnp.log(l / l0) / self.spread) ** 2) for l, l0 in pairs), jnp.asarray(0.0)) / 2

@@ -1,4 +1,4 @@
-"""What a user may choose, what is chosen for them, and what a fit gives."""
+"""What is chosen for a user, and what a fit returns."""
 
 from typing import NamedTuple
 
@@ -13,15 +13,15 @@ __all__ = ["Fitted", "Settings", "choose_method", "choose_num_inducing"]
 
 EXACT_ROWS = 1000
 COLLAPSED_ROWS = 50_000
-# Rows for which likelihoods without a closed form take full passes, of one latent function and, over C², of C.
+# Rows up to which likelihoods without a closed form take full passes, for one latent function; and for C, times C².
 FULL_BATCH, FULL_BATCH_OF_SEVERAL = 5000, 2000
 
 
 class Fitted(NamedTuple):
-    """A fitted model, all it takes to predict, and what to tell the user. Bounds are of the standardised target.
+    """A fitted model, its predictor, and what to tell the user. Bounds are in nats, of the standardised target.
 
-    Only a Gaussian likelihood has an upper bound; else `upper` is infinite. With `laplace`, the "bound" is none: it is
-    Laplace's approximation of the log evidence.
+    Only a Gaussian likelihood has an upper bound; for others `upper` is infinite. With the method "laplace", `bound` is
+    no bound but Laplace's approximation of the log evidence.
     """
 
     model: Model
@@ -38,13 +38,13 @@ class Fitted(NamedTuple):
 
 
 def choose_method(N: int, likelihood: AbstractLikelihood) -> tuple[str, str]:
-    """The method for N rows, and why."""
+    """The method for N rows, and the reason."""
     if likelihood.gaussian_noise is None:
-        # One function: at 3,760 to 4,860 rows full passes took 0.9 to 1.9 of the processor time of minibatches; test
+        # One function: at 3,760 to 4,860 rows full passes took 0.9 to 1.9 times the processor time of minibatches. Test
         # log densities were better on phoneme and magic by 0.004 and 0.002, worse on adult and abalone by up to 0.003.
-        # C latent functions take more steps to their best posterior, each blind to the others, and more so with each.
-        # Full passes of softmax took 0.6 to 0.9 of the processor time of minibatches up to 200 rows of three classes,
-        # 0.6 to 1.3 at 400 and 600, 1.0 to 1.1 at 200 of four, 2.0 at 400 of five. Their bound was higher each time.
+        # The natural step of each latent function ignores the others, so that C functions need more steps. Full passes
+        # of softmax took 0.6 to 0.9 times the processor time of minibatches up to 200 rows of three classes, 0.6 to 1.3
+        # at 400 and 600, 1.0 to 1.1 at 200 of four, 2.0 at 400 of five. Their bound was higher each time.
         most = FULL_BATCH if likelihood.latents == 1 else FULL_BATCH_OF_SEVERAL // likelihood.latents**2
         if N <= most:
             return "collapsed", f"{N} rows: few enough for full passes with the best posterior at every step"
@@ -60,5 +60,5 @@ def choose_method(N: int, likelihood: AbstractLikelihood) -> tuple[str, str]:
 
 
 def choose_num_inducing(N: int) -> int:
-    """M = 2√N between 50 and 300: the error falls fast with M at first, the cost rises with M²."""
+    """M = 2√N, between 50 and 300, and at most N: the error falls fast with M at first, the cost rises with M²."""
     return int(min(N, np.clip(2 * np.sqrt(N), 50, 300)))
