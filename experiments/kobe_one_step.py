@@ -68,7 +68,7 @@ def run(case: dict[str, Any], config: Config, folder: Path) -> dict[str, Any]:
     data = sinusoid(config.N, config.noise, case["seed"])
     Z = kmeans(np.asarray(data.X), config.M, 0)
     hyper = named(case["hyper"], case["seed"], config)
-    optimum = float(collapsed(model_of(hyper, Collapsed(Z, config.jitter)), data).vfe)
+    optimum = float(collapsed(model_of(hyper, Collapsed(Z, config.jitter)), data).standard)
     coordinates = MeanPrecision if case["rule"] == "NGD" else MeanChol
     steps = min(config.steps, 20) if case["rule"] == "NGD" else config.steps
     first = model_of(hyper, whitened(coordinates, Z, config.jitter))

@@ -6,6 +6,7 @@ reads. Optimisers see one array for each field, or one flat vector.
 """
 
 import dataclasses
+import reprlib
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
@@ -17,7 +18,21 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-__all__ = ["Trainable", "Number", "Parts", "bounded", "cast", "clipped", "positive", "real", "softplus", "trainable"]
+__all__ = [
+    "Number",
+    "Parts",
+    "Readable",
+    "Trainable",
+    "bounded",
+    "cast",
+    "clipped",
+    "known",
+    "positive",
+    "real",
+    "softplus",
+    "trainable",
+    "written",
+]
 
 # A field takes numbers, NumPy and JAX arrays; its converter makes arrays of them, which a type checker cannot follow.
 if TYPE_CHECKING:
@@ -91,23 +106,35 @@ class _Sigmoid(eqx.Module):
 _IDENTITY = _Identity()
 
 
-def _array(value: Any) -> Any:
-    # Python numbers become float64 NumPy arrays: a JAX array made outside a float64 scope would lose digits.
-    if isinstance(value, np.ndarray):
-        return value.astype(float) if value.dtype.kind in "biu" else value
-    return np.asarray(value, float) if np.isscalar(value) or isinstance(value, list | tuple) else value
+def _array(name: str, value: Any) -> Any:
+    # Python numbers stay float64 NumPy arrays: a JAX array made outside a float64 scope would lose digits for good.
+    if isinstance(value, np.ndarray) and value.dtype.kind in "biu":
+        return value.astype(float)
+    if not np.isscalar(value) and not isinstance(value, list | tuple):
+        return value
+    try:
+        return np.asarray(value, float)
+    except (TypeError, ValueError, OverflowError):
+        raise ValueError(f"{name}={reprlib.repr(value)} must hold real numbers, of at most 1.8e308") from None
 
 
-def _positive_array(value: Any) -> Any:
-    value = _array(value)
-    if _is_known(value) and not (np.isfinite(value).all() and (np.asarray(value) > 0).all()):
-        raise ValueError(f"must be positive and finite, got {value}")
+def _positive_array(name: str, value: Any) -> Any:
+    value = _array(name, value)
+    if known(value) and not (np.isfinite(value).all() and (np.asarray(value) > 0).all()):
+        raise ValueError(f"{name}={written(value)} must be positive and finite")
     return value
 
 
-def _is_known(value: Any) -> bool:
-    """Whether it is an array with values. Arrays that JAX is tracing have none, and are not checked."""
+def known(value: Any) -> bool:
+    """Whether it holds numbers now: what JAX is tracing does not, and is not checked."""
     return isinstance(value, np.ndarray | jax.Array) and not isinstance(value, jax.core.Tracer)
+
+
+def _field(convert: Callable[[str, Any], Any], bijector: Any, learn: str | None, keywords: dict[str, Any]) -> Any:
+    """A field whose values pass through `convert(name of the field, value)`."""
+    metadata = {"bijector": bijector, "learn": learn}
+    field: Any = eqx.field(converter=lambda value: convert(field.name, value), metadata=metadata, **keywords)
+    return field
 
 
 def positive(lower: float = 0.0, learn: str | None = None, **keywords) -> Any:
@@ -115,34 +142,72 @@ def positive(lower: float = 0.0, learn: str | None = None, **keywords) -> Any:
 
     `learn` names a static boolean field that says whether the optimiser moves this one; without it, it does.
     """
-    return eqx.field(converter=_positive_array, metadata={"bijector": _Exp(lower), "learn": learn}, **keywords)
+    return _field(_positive_array, _Exp(lower), learn, keywords)
 
 
 def softplus(**keywords) -> Any:
     """A field of positive numbers, ValueError otherwise, which the optimiser moves through softplus."""
-    return eqx.field(converter=_positive_array, metadata={"bijector": _Softplus()}, **keywords)
+    return _field(_positive_array, _Softplus(), None, keywords)
 
 
 def clipped(lower: float, **keywords) -> Any:
     """A field of positive numbers, ValueError otherwise, which the optimiser moves as they are, down to `lower` > 0."""
-    return eqx.field(converter=_positive_array, metadata={"bijector": _Clip(lower)}, **keywords)
+    return _field(_positive_array, _Clip(lower), None, keywords)
 
 
 def bounded(lower: float, upper: float, learn: str | None = None, **keywords) -> Any:
     """A field of numbers from `lower` to `upper`, ValueError otherwise. `learn` as for `positive`."""
 
-    def inside(value):
-        value = _array(value)
-        if _is_known(value) and not ((value >= lower) & (value <= upper)).all():
-            raise ValueError(f"must be between {lower} and {upper}, got {value}")
+    def inside(name, value):
+        value = _array(name, value)
+        if known(value) and not ((value >= lower) & (value <= upper)).all():
+            raise ValueError(f"{name}={written(value)} must be between {lower} and {upper}")
         return value
 
-    return eqx.field(converter=inside, metadata={"bijector": _Sigmoid(lower, upper), "learn": learn}, **keywords)
+    return _field(inside, _Sigmoid(lower, upper), learn, keywords)
 
 
 def real(learn: str | None = None, **keywords) -> Any:
     """A field of any numbers. `learn` as for `positive`."""
-    return eqx.field(converter=_array, metadata={"bijector": _IDENTITY, "learn": learn}, **keywords)
+    return _field(_array, _IDENTITY, learn, keywords)
+
+
+SHOWN = 8  # numbers of an array that a brief expression shows
+
+
+class Readable(eqx.Module):
+    """A module that is shown as the expression that makes it: `RBF(lengthscale=[0.31, 2.4], variance=1.7)`.
+
+    `repr` has all digits and numbers; `str`, and so `print`, has four digits and shortens long arrays.
+    """
+
+    def arguments(self) -> dict[str, Any]:
+        """The arguments of the constructor, by name."""
+        return {field.name: getattr(self, field.name) for field in dataclasses.fields(self) if field.init}
+
+    def expression(self, brief: bool) -> str:
+        """`Name(argument=value, …)`."""
+        arguments = ", ".join(f"{name}={written(value, brief)}" for name, value in self.arguments().items())
+        return f"{type(self).__name__}({arguments})"
+
+    def __repr__(self) -> str:
+        return self.expression(False)
+
+    def __str__(self) -> str:
+        return self.expression(True)
+
+
+def written(value: Any, brief: bool = True) -> str:
+    """A value as Python text: arrays as lists of numbers. `brief`: of four digits, and at most eight of them."""
+    if not known(value):
+        return repr(value) if isinstance(value, str) or not brief else str(value)
+    numbers = np.asarray(value)
+    if numbers.ndim == 0:
+        return str(float(f"{numbers:.4g}") if brief else numbers[()])
+    items = [written(row, brief) for row in map(np.asarray, numbers)]
+    if brief and len(items) > SHOWN:
+        items[SHOWN - 2 : -1] = ["…"]
+    return f"[{', '.join(items)}]"
 
 
 def cast(tree: T, dtype: Any) -> T:
@@ -151,7 +216,7 @@ def cast(tree: T, dtype: Any) -> T:
     def converted(x):
         if not (eqx.is_array_like(x) and jnp.issubdtype(jnp.result_type(x), jnp.floating)):
             return x
-        if _is_known(x) and x.dtype != dtype:  # by NumPy: JAX would compile a program for every shape
+        if known(x) and x.dtype != dtype:  # by NumPy: JAX would compile a program for every shape
             with np.errstate(over="ignore"):
                 x = np.asarray(x).astype(dtype)
         return jnp.asarray(x, dtype)

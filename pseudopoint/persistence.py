@@ -58,6 +58,9 @@ RENAMED: dict[str, tuple[str, dict[str, str]]] = {
     ".posteriors.DirectShift": (".posteriors.DirectPrecision", {}),
 }
 
+# A field that earlier versions stored as None, and that has its default now: a Model without a posterior is exact.
+NONE_IS_DEFAULT = {(".posteriors.Model", "posterior")}
+
 DTYPES = frozenset("bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64".split())
 MAX_HEADER = 100_000_000  # bytes: the limit of the safetensors format
 NO_DIGEST = "0" * 64
@@ -225,6 +228,7 @@ def _build(name: str, fields: dict[str, Any], classes: Sequence[type]) -> Any:
     """An instance with these fields, and defaults for missing ones. No `__init__`: a converter could change a dtype."""
     name, renamed = RENAMED.get(name, (name, {}))
     fields = {renamed.get(key, key): value for key, value in fields.items()}
+    fields = {key: value for key, value in fields.items() if value is not None or (name, key) not in NONE_IS_DEFAULT}
     cls = _find(name, classes)
     if cls is None:
         newer = "upgrade pseudopoint or, if it is your own" if name.startswith(".") else "if it is your own"

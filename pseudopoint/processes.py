@@ -4,12 +4,12 @@ import os
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 from threadpoolctl import ThreadpoolController
 
-__all__ = ["ForkError", "one_blas_thread", "refuse_fork"]
+__all__ = ["ForkError", "computing", "one_blas_thread", "refuse_fork"]
 
 
 class ForkError(OSError):
@@ -77,6 +77,14 @@ def refuse_fork() -> None:
             "'spawn' or 'forkserver' (multiprocessing.get_context) or by joblib's default, 'loky'"
         )
     _PROCESS.computed = True
+
+
+def computing(dtype: str) -> AbstractContextManager:
+    """JAX in "float64" or "float32", within this scope and thread only. Raises ForkError where it would never end."""
+    import jax  # here, as the command line imports this module before it says where JAX keeps programs
+
+    refuse_fork()
+    return jax.enable_x64(dtype == "float64")
 
 
 def _before_fork() -> None:

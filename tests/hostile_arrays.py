@@ -325,13 +325,15 @@ ROWS = (
     ),
 )
 
-COVERAGES = (0.9, 1e-300, 1e-16, 1 - 1e-16, 1 - 1e-12, 0.0, 1.0, np.nan, 90, "0.9", None, True, np.float32(0.9), [0.5])
+LEVELS = (0.9, 1e-300, 1e-16, 1 - 1e-16, 1 - 1e-12, 0.0, 1.0, np.nan, 90, "0.9", None, True, np.float32(0.9), [0.5])
 COUNTS = (2, 1, 0, -1, 2.5, "two", None, True, np.int64(2))
 SEEDS = (0, None, -1, "seed", 2**40, np.random.RandomState(0), np.int32(3), 1.5)
 QUESTIONS = {
     "predict": (None,),
     "predict with std": (None,),
-    "interval": COVERAGES,
+    "predict with cov": (None,),
+    "predict_latent": (None,),
+    "interval": LEVELS,
     "log_density": tuple(TARGETS),
     "sample": COUNTS,
     "sample by seed": SEEDS,

@@ -64,14 +64,19 @@ def ask(model, rows, question: str, how: str, rng) -> None:
         finite(mean, (N,), rows)
         finite(std, (N,), rows)
         answered((std >= 0).all(), "a standard deviation is negative")
+    elif question == "predict with cov":
+        mean, covariance = model.predict(rows, return_cov=True)
+        finite(mean, (N,), rows)
+        finite(covariance, (N, N), rows)
+        answered((np.diag(covariance) >= 0).all(), "a variance is negative")
     elif question == "interval":
         ends = model.predict_interval(rows, value)
         finite(ends, (N, 2), rows)
         answered((ends[:, 0] <= ends[:, 1]).all(), "an interval's lower end is above its upper end")
     elif question == "sample":
-        finite(model.sample(rows, value), (int(value or 0), N), rows)
+        finite(model.sample_y(rows, value), (N, int(value or 0)), rows)
     elif question == "sample by seed":
-        finite(model.sample(rows, 2, value), (2, N), rows)
+        finite(model.sample_y(rows, 2, value), (N, 2), rows)
     elif question == "paths":
         finite(model.paths(value, features=64)(rows), (int(value or 0), N), rows)
     elif question == "paths by seed":
@@ -97,7 +102,11 @@ def ask_either(model, rows, question, value, rng, predict) -> None:
     """What both estimators answer."""
     before = predict(rows)
     finite(before, (12, *before.shape[1:]), rows)
-    if question == "log_density":
+    if question == "predict_latent":
+        latent, std = model.predict_latent(rows, return_std=True)
+        finite(latent, (12, *latent.shape[1:]), rows)
+        answered((std >= 0).all(), "a standard deviation is negative")
+    elif question == "log_density":
         density = model.log_density(rows, TARGETS[value](rng, len(before), 1))
         answered(density.shape == (len(before),) and (density < np.inf).all(), f"log densities are {density[:3]}")
     elif question == "score":

@@ -77,7 +77,7 @@ def test_full_steps_of_q_and_gradient_steps_of_the_rest_climb_the_collapsed_boun
     stepper = Alternate(NaturalGradient(constant(1.0)), PLAIN)
     state, rows = stepper.init(model, N), np.arange(N)
     sparse = trainable(p.sparse())
-    slope = jax.jit(jax.value_and_grad(lambda vector: bounds.collapsed(sparse.rebuild(vector), data).tight))
+    slope = jax.jit(jax.value_and_grad(lambda vector: bounds.collapsed(sparse.rebuild(vector), data).value))
     vector, values = sparse.vector, []
     for _ in range(8):
         model, state, info = jitted(stepper, model, state, data, rows)
@@ -97,7 +97,7 @@ def test_simultaneous_and_alternating_steps_have_the_same_fixed_point_on_differe
     rows = np.arange(N)
     # The optimum of the collapsed bound, by SciPy, and the best q there, by one natural step.
     sparse, every = trainable(p.sparse(), *held), trainable(model, Q, *held)
-    objective = jax.jit(jax.value_and_grad(lambda vector: -bounds.collapsed(sparse.rebuild(vector), data).tight))
+    objective = jax.jit(jax.value_and_grad(lambda vector: -bounds.collapsed(sparse.rebuild(vector), data).value))
     best = minimize(lambda x: tuple(map(np.asarray, objective(x))), sparse.vector, jac=True, options={"gtol": 1e-9})
     there = every.rebuild(jnp.asarray(best.x))
     there, _, _ = jitted(NaturalGradient(constant(1.0)), there, one.init(there, N)._replace(rest=()), data, rows)

@@ -255,7 +255,7 @@ WITH_REST = ForwardNaturalGradient(constant(0.01), optax.sgd(1e-3), FROZEN)
 @jax.jit
 def with_rest(model, batch):
     every = trainable(model, lambda m: m.posterior.q, *FROZEN)
-    slope = jax.value_and_grad(lambda vector: bounds.elbo(every.rebuild(vector), batch, N)[0])(every.vector)
+    slope = jax.value_and_grad(lambda vector: bounds.elbo(every.rebuild(vector), batch, N).value)(every.vector)
     alone = ForwardNaturalGradient(constant(0.01))
     state = WITH_REST.init(model, N)
     return slope, WITH_REST.step(model, state, batch, N), alone.step(model, alone.init(model, N), batch, N)

@@ -55,7 +55,7 @@ def test_scikit_learn_contract_of_sparse_fits(check):
 def test_pipeline_grid_search_and_clone():
     X, y = table(n=3 * N // 2)
     pipeline = make_pipeline(StandardScaler(), GPRegressor(**EXACT, max_iter=4))
-    grid = {"gpregressor__noise_variance": [1e-3, 0.1], "gpregressor__kernel": [Matern52(np.ones(2), 2.0)]}
+    grid = {"gpregressor__initial_noise": [1e-3, 0.1], "gpregressor__kernel": [Matern52(np.ones(2), 2.0)]}
     search = GridSearchCV(pipeline, grid, cv=3, error_score="raise", refit=False).fit(X, y)
     assert search.best_score_ > 0.8 and np.isfinite(search.cv_results_["mean_test_score"]).all()
     assert pipeline.fit(X[:N], y[:N]).predict(X).shape == (3 * N // 2,)
@@ -77,7 +77,12 @@ def test_tables_series_and_lists_are_the_arrays_they_hold(fitted):
 
 
 def test_a_model_that_is_not_fitted_says_so(tmp_path):
-    for use in (GPRegressor().predict, GPRegressor().sample, GPRegressor().predict_interval):
+    for use in (
+        GPRegressor().predict,
+        GPRegressor().sample_y,
+        GPRegressor().predict_latent,
+        GPRegressor().predict_interval,
+    ):
         with pytest.raises(NotFittedError):
             use(np.ones((2, 2)))
     with pytest.raises(NotFittedError):
@@ -141,9 +146,9 @@ def test_intervals_and_densities_are_those_of_the_predicted_normal(fitted, setti
     mean, std = model.predict(rows, return_std=True)
     assert np.array_equal(model.predict(rows), mean) and (std > 0).all()
     normal = norm(mean, std)
-    for coverage in (0.5, 0.9, 0.999):
-        interval = model.predict_interval(rows, coverage)
-        np.testing.assert_allclose(interval, np.column_stack(normal.interval(coverage)), rtol=1e-12)
+    for level in (0.5, 0.9, 0.999):
+        interval = model.predict_interval(rows, level=level)
+        np.testing.assert_allclose(interval, np.column_stack(normal.interval(level)), rtol=1e-12)
     np.testing.assert_allclose(model.log_density(rows, y), normal.logpdf(y), rtol=1e-10)
     assert np.array_equal(model.predict_interval(rows), model.predict_interval(rows, 0.9))
 
@@ -182,26 +187,26 @@ def test_samples_have_the_posterior_mean_and_covariance(fitted, settings):
     (X, y), (rows, _), model = table(), new_rows(6), fitted[settings["method"]]
     mean, covariance, _ = dense_posterior(model, X, y, rows)
     n = 20_000
-    draws = model.sample(rows, n, random_state=3)
-    assert draws.shape == (n, 6)
+    draws = model.sample_y(rows, n, random_state=3)
+    assert draws.shape == (6, n)
     std = np.sqrt(np.diag(covariance))
-    assert (np.abs(draws.mean(axis=0) - mean) < 4.5 * std / np.sqrt(n)).all()
+    assert (np.abs(draws.mean(axis=1) - mean) < 4.5 * std / np.sqrt(n)).all()
     # Var of a sample covariance: (C_ii C_jj + C_ij²)/n.
     error = np.sqrt((np.outer(std, std) ** 2 + covariance**2) / n)
-    assert (np.abs(np.cov(draws.T) - covariance) < 4.5 * error).all()
+    assert (np.abs(np.cov(draws) - covariance) < 4.5 * error).all()
 
 
 @EACH
 def test_samples_repeat_by_seed(fitted, settings):
     model, (rows, _) = fitted[settings["method"]], new_rows(6)
-    assert np.array_equal(model.sample(rows, 3, random_state=1), model.sample(rows, 3, random_state=1))
-    assert not np.array_equal(model.sample(rows, 3, random_state=1), model.sample(rows, 3, random_state=2))
-    assert np.isfinite(model.sample(np.tile(rows[:1], (6, 1)), 2)).all()  # a singular covariance
+    assert np.array_equal(model.sample_y(rows, 3, random_state=1), model.sample_y(rows, 3, random_state=1))
+    assert not np.array_equal(model.sample_y(rows, 3, random_state=1), model.sample_y(rows, 3, random_state=2))
+    assert np.isfinite(model.sample_y(np.tile(rows[:1], (6, 1)), 2)).all()  # a singular covariance
 
 
 def test_samples_of_too_many_rows_are_refused(fitted):
-    with pytest.raises(ValueError, match=r"at 5001 rows needs a 5001² matrix: pass at most 5000"):
-        fitted["exact"].sample(np.ones((5001, 2)))
+    with pytest.raises(ValueError, match=r"5001 rows together need a 5001² matrix: pass at most 5000"):
+        fitted["exact"].sample_y(np.ones((5001, 2)))
 
 
 # --- Scaling ---
@@ -223,7 +228,7 @@ def test_units_that_are_powers_of_two_change_no_bit(settings):
     assert np.array_equal(mean_far, c * mean) and np.array_equal(std_far, c * std)
     np.testing.assert_allclose(moved.log_density(far, z), plain.log_density(rows, y) - np.log(c), rtol=1e-12)
     assert np.array_equal(moved.predict_interval(far), c * plain.predict_interval(rows))
-    assert np.array_equal(moved.sample(far[:3], 2, 0), c * plain.sample(rows[:3], 2, 0))
+    assert np.array_equal(moved.sample_y(far[:3], 2, 0), c * plain.sample_y(rows[:3], 2, 0))
     assert moved.bound_ == plain.bound_
     if settings is not EXACT:
         assert np.array_equal(moved.inducing_points_, a * plain.inducing_points_)
@@ -287,7 +292,7 @@ for path in folder.glob("*.model"):
         X = pd.DataFrame(rows, columns=list(model.feature_names_in_))
     else:
         X = rows
-    parts = [*model.predict(X, return_std=True), *model.predict_interval(X).T, *model.sample(X, 2, 0)]
+    parts = [*model.predict(X, return_std=True), *model.predict_interval(X).T, *model.sample_y(X, 2, 0).T]
     np.save(path.with_suffix(".npy"), np.array([*parts, model.log_density(X, parts[0] + 1)]))
 """
 
@@ -312,7 +317,7 @@ def test_a_fresh_process_loads_every_kind_of_model_and_predicts_every_bit(fitted
     assert run.returncode == 0, run.stderr
     for name, model in models.items():
         x = pd.DataFrame(rows, columns=frame.columns) if name == "table" else rows
-        parts = [*model.predict(x, return_std=True), *model.predict_interval(x).T, *model.sample(x, 2, 0)]
+        parts = [*model.predict(x, return_std=True), *model.predict_interval(x).T, *model.sample_y(x, 2, 0).T]
         expected = np.array([*parts, model.log_density(x, parts[0] + 1)])
         assert np.load(tmp_path / f"{name}.npy").tobytes() == expected.tobytes(), name
     with pytest.raises(ModelFileError, match=r"Cauchy.*pass it in `classes`"):
@@ -389,6 +394,13 @@ def test_a_second_fit_of_the_same_shape_compiles_nothing(fitted, settings, caplo
         model.fit(*table(seed=4)).predict(rows)
     compiled = [record.getMessage()[:60] for record in caplog.records if record.getMessage().startswith("Compiling")]
     assert len(compiled) == 1, compiled  # the lambda, which shows that compilations are seen
+
+
+@pytest.mark.parametrize("method", ["collapsed", "svgp"])
+def test_points_that_stay_may_start_warm(method):
+    X, y = table()
+    model = GPRegressor(method=method, inducing=X[:6], learn_inducing=False, max_iter=5).fit(X, y)
+    np.testing.assert_allclose(np.sort(model.inducing_points_, 0), np.sort(X[:6], 0), rtol=1e-12)
 
 
 def test_progress_is_called_with_what_the_history_keeps():

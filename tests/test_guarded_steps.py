@@ -111,7 +111,7 @@ def test_full_steps_from_the_prior_climb_to_the_optimum(name):
     path, rejected, least, best = climb(model, data, STEPS, 1.0)
     assert np.isfinite(path).all() and rejected == 0 and least > 0
     assert path[-1] > path[0] + 1
-    end = float(bounds.elbo(best, data, N)[0])
+    end = float(bounds.elbo(best, data, N).value)
     assert end >= path.max() - 1e-3
     dm, dS = slope(best, data)
     # A step that gains less than 1e-8 nats a row: the slope, measured by the curvature P ≥ I, is of its root.
@@ -193,7 +193,7 @@ def test_the_profile_of_a_gaussian_likelihood_is_the_collapsed_bound_and_so_is_i
     ours = lambda m: profile(m, p.data(), last)[0]
     value, gradient = jax.jit(jax.value_and_grad(lambda x: of(x, ours, inner)))(inner.vector)
     closed = trainable(p.sparse())
-    tight = lambda m: bounds.collapsed(m, p.data()).tight
+    tight = lambda m: bounds.collapsed(m, p.data()).value
     truth, slopes = jax.jit(jax.value_and_grad(lambda x: of(x, tight, closed)))(closed.vector)
     close(value, truth, 1e-10)
     close(gradient, slopes, 1e-7)

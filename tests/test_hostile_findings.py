@@ -52,7 +52,7 @@ ARRAY = np.array([True, False])
         ("scale_target", "no", "scale_target='no' must be True or False"),
         ("scale_target", ARRAY, "scale_target=.* must be True or False"),
         ("lengthscale_prior", HUGE, None),
-        ("noise_variance", HUGE, "noise_variance=1000.* must be a positive number"),
+        ("initial_noise", HUGE, "initial_noise=1000.* must be a positive number"),
         ("learning_rate", HUGE, "learning_rate=1000.* must be a positive number"),
         ("random_state", -1, "random_state=-1 must be a whole number from 0"),
         ("random_state", 2**70, "random_state=1180591620717411303424 must be a whole number"),
@@ -80,16 +80,16 @@ def test_numpys_true_and_false_are_true_and_false():
     plain = GPRegressor(RBF(), **BRIEF, scale_inputs=True).fit(X * [1, 9], y)
     same = GPRegressor(RBF(), **BRIEF, scale_inputs=np.True_).fit(X * [1, 9], y)
     np.testing.assert_array_equal(same.predict(X), plain.predict(X))
-    GPRegressor(**BRIEF, learn_inducing=np.False_, scale_target=np.False_, noise_variance=np.float32(0.1)).fit(X, y)
+    GPRegressor(**BRIEF, learn_inducing=np.False_, scale_target=np.False_, initial_noise=np.float32(0.1)).fit(X, y)
 
 
 # --- Questions ---
 
 
-@pytest.mark.parametrize("coverage", [[0.5], "0.9", None, 1j])
-def test_a_coverage_that_is_no_number_ended_in_a_type_error(fitted, coverage):
-    with pytest.raises(ValueError, match="must lie between 0 and 1") as error:
-        fitted.predict_interval(rows()[0], coverage)
+@pytest.mark.parametrize("level", [[0.5], "0.9", None, 1j])
+def test_a_level_that_is_no_number_ended_in_a_type_error(fitted, level):
+    with pytest.raises(ValueError, match="level=.* must lie between 0 and 1") as error:
+        fitted.predict_interval(rows()[0], level)
     assert sentence(error)
 
 
@@ -98,9 +98,9 @@ def test_an_interval_of_nearly_all_probability_was_infinite(likelihood):
     X, _ = rows()
     y = np.arange(N) % 3 if likelihood == "poisson" else np.linspace(0.1, 0.9, N)
     model = GPRegressor(likelihood=likelihood, **BRIEF).fit(X, y)
-    for coverage in (np.nextafter(1, 0), 1 - 1e-12, 1e-16, 5e-324):
-        ends = model.predict_interval(X, coverage)
-        assert np.isfinite(ends).all() and (ends[:, 0] <= ends[:, 1]).all(), coverage
+    for level in (np.nextafter(1, 0), 1 - 1e-12, 1e-16, 5e-324):
+        ends = model.predict_interval(X, level)
+        assert np.isfinite(ends).all() and (ends[:, 0] <= ends[:, 1]).all(), level
 
 
 def test_intervals_of_moments_are_finite_up_to_the_last_probability_below_one():
@@ -115,8 +115,8 @@ def test_a_number_of_draws_that_is_none_ended_in_an_error_of_numpy_or_jax(fitted
     with pytest.raises(ValueError, match=f"{name}=.* must be a positive whole number"):
         fitted.paths(**{name: value})
     if name == "n":
-        with pytest.raises(ValueError, match="n=.* must be a positive whole number"):
-            fitted.sample(X, value)
+        with pytest.raises(ValueError, match="n_samples=.* must be a positive whole number"):
+            fitted.sample_y(X, value)
 
 
 @pytest.mark.parametrize("y", [["u"] * N, [None] * N, [1j] * N, [HUGE] * N, [np.nan] * N, [[1.0]] * N])

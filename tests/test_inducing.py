@@ -8,15 +8,16 @@ import pytest
 from pseudopoint.data import dataset
 from pseudopoint.kernels import RBF, Linear, Matern52, White
 from pseudopoint.likelihoods import Gaussian
+from pseudopoint.names import PLACEMENTS
 from pseudopoint.optimise.fullbatch import lbfgsb
 from pseudopoint.optimise.named import tight
 from pseudopoint.params import cast, trainable
 from pseudopoint.posteriors import Collapsed, Model
 from pseudopoint.recipes import Settings, fit_model
 from pseudopoint.recipes.starts import RACE_ITERATIONS
-from pseudopoint.starts.inducing import METHODS, candidates, first, greedy_variance, kmeans, random, rpcholesky, sample
+from pseudopoint.starts.inducing import candidates, first, greedy_variance, kmeans, random, rpcholesky, sample
 
-EACH = pytest.mark.parametrize("method", [name for name in METHODS if name != "auto"])
+EACH = pytest.mark.parametrize("method", [name for name in PLACEMENTS if name != "auto"])
 
 
 def kernel(lengthscale=1.0, variance=1.7):
@@ -200,7 +201,9 @@ def test_auto_goes_on_from_the_start_whose_bound_climbs_highest():
         runner = Model(model.kernel, model.likelihood, Collapsed(jnp.asarray(Z)))
         climbed[name] = lbfgsb(tight, trainable(runner), data, max_iter=RACE_ITERATIONS, scale=80.0).bound
     assert max(climbed.values()) - min(climbed.values()) > 0.1  # the starts do differ
-    settings = Settings(method="collapsed", num_inducing=5, inducing="auto", max_iter=1, lengthscale_prior=np.inf)
+    settings = Settings(
+        method="collapsed", num_inducing=5, initial="robust", max_iter=1, lengthscale_prior=np.inf, dtype="float64"
+    )
     fitted = fit_model(model.kernel, Gaussian(0.1), data, settings)
     assert max(climbed, key=lambda name: climbed[name]) in fitted.notes[0]
     assert fitted.bound >= max(climbed.values())

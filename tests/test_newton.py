@@ -308,7 +308,7 @@ def test_a_start_without_a_value_is_a_fit_error_and_an_empty_box_a_value_error()
 
 
 def vfe(model, data):
-    return collapsed(model, data).vfe
+    return collapsed(model, data).standard
 
 
 def test_means_pn_ends_where_means_l_bfgs_b_does():

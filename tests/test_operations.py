@@ -105,7 +105,7 @@ def test_a_step_of_adam_never_lays_all_numbers_end_to_end():
     assert concatenated(lambda *at: stepper.step(*at, batch(), N), start, stepper.init(start, N)) < M * M
 
 
-@pytest.mark.parametrize(("bound", "big", "small"), [("tight", 5, 3), ("vfe", 3, 5)])
+@pytest.mark.parametrize(("bound", "big", "small"), [("value", 5, 3), ("standard", 3, 5)])
 def test_a_collapsed_bound_and_its_gradient_are_a_few_products_with_the_rows(bound, big, small):
     start = cast(Model(RBF(np.full(D, 2.0), 1.5), Gaussian(0.1), Collapsed(X[:M])), "float64")
     numbers, data = trainable(start), batch()

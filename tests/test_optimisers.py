@@ -128,7 +128,7 @@ def test_one_epoch_of_averaging_ends_at_the_optimum_of_all_rows():
 
 @jax.jit
 def bound_and_gradient(start, batch):
-    return jax.value_and_grad(lambda vector: bounds.elbo(start.rebuild(vector), batch[0], N)[0])(start.vector)
+    return jax.value_and_grad(lambda vector: bounds.elbo(start.rebuild(vector), batch[0], N).value)(start.vector)
 
 
 def test_the_natural_stepper_gives_the_rest_the_gradient_of_the_elbo_at_fixed_q_in_the_same_pass():

@@ -20,12 +20,11 @@ from pseudopoint.linalg import default_jitter
 from pseudopoint.params import Number, positive
 from pseudopoint.posteriors import (
     Collapsed,
+    Exact,
     Model,
     Predictor,
-    TriangularPredictor,
     Unwhitened,
     Whitened,
-    base,
     prior_factor,
 )
 
@@ -54,7 +53,7 @@ KERNEL = Matern52(LENGTHS, VARIANCE)
 
 
 def model(posterior=None, kernel: AbstractKernel = KERNEL):
-    return Model(kernel, Gaussian(NOISE), posterior)
+    return Model(kernel, Gaussian(NOISE), posterior or Exact())
 
 
 def everything(predictor, X):
@@ -68,9 +67,8 @@ predict = jax.jit(everything)
 @jax.jit
 def bound_and_predictions(model, data, X):
     """elbo (VFE and tight), then mean, variance and joint covariance of f."""
-    value, predictor = elbo(model, data, N, tight=False)
-    tight, _ = elbo(model, data, N)
-    return value, tight, *everything(predictor, X)
+    bound = elbo(model, data, N)
+    return bound.standard, bound.value, *everything(model.predictor(), X)
 
 
 @cache
@@ -155,7 +153,7 @@ def test_at_the_prior_predictions_are_the_prior_and_the_divergence_is_zero(name)
 
 
 def test_the_collapsed_posterior_predicts_from_the_optimal_q():
-    predictor = collapsed(model(Collapsed(Z)), data()).predictor
+    predictor = collapsed(model(Collapsed(Z)), data()).predictor()
     mean, variance, joint = predict(predictor, X_test)
     q = o.optimal_q(k(Z, X), KUU, (NOISE + extra) / weight, y)
     truth = o.sparse_predict(k(X_test, Z), np.diag(k(X_test, X_test)), KUU, *q)
@@ -165,8 +163,9 @@ def test_the_collapsed_posterior_predicts_from_the_optimal_q():
 
 
 def test_the_exact_posterior_and_evidence_are_those_of_repeated_rows():
-    value, predictor = marginal(model(), data())
-    mean, variance, joint = predict(predictor, X_test)
+    solution = marginal(model(), data())
+    value = solution.value
+    mean, variance, joint = predict(solution.predictor(), X_test)
     i = np.repeat(np.arange(N), weight.astype(int))
     np.testing.assert_allclose(value, o.exact_log_evidence(k(X[i], X[i]), (NOISE + extra)[i], y[i]), rtol=1e-10)
     truth = o.exact_posterior(k(X[i], X[i]), k(X_test, X[i]), np.diag(k(X_test, X_test)), (NOISE + extra)[i], y[i])
@@ -188,28 +187,6 @@ def test_a_predictor_is_its_formula_also_with_two_sets_of_points():
     np.testing.assert_allclose(joint, truth, rtol=1e-11, atol=1e-12)
 
 
-@pytest.mark.parametrize("kernel", [KERNEL, Matern52(LENGTHS, 1e4)], ids=["", "variance 1e4"])
-@pytest.mark.parametrize("rows", [M, 2, 1])
-def test_the_triangular_predictor_is_the_same_also_in_tiles(kernel, rows, monkeypatch):
-    monkeypatch.setattr(base, "TILE", rows)
-    predictor = collapsed(model(Collapsed(Z), kernel), data()).predictor
-    served = predictor.triangular()
-    assert isinstance(served, TriangularPredictor) and len(served.tiles) == min(M // rows, base.TILES)
-    assert not any(np.triu(row[-1], 1).any() for row in served.tiles)
-    for ours, theirs in zip(served(jnp.asarray(X_test)), predictor(jnp.asarray(X_test)), strict=True):
-        np.testing.assert_allclose(ours, theirs, rtol=1e-9, atol=1e-11 * float(kernel.variance))
-
-
-def test_a_q_wider_than_the_prior_has_no_triangular_predictor():
-    wide = Predictor(KERNEL, Z, MEAN, Z, np.eye(M) / 10, np.append(np.ones(M - 1), 1.1), np.array(0.0), True)
-    assert wide.triangular() is wide
-
-
-def test_the_predictor_of_all_rows_is_triangular_as_it_is():
-    predictor = marginal(model(None), data())[1]
-    np.testing.assert_array_equal(predictor.triangular().tiles[0][0], predictor.W)
-
-
 COUNT = []
 
 
@@ -229,7 +206,7 @@ class Counted(AbstractKernel):
 
 def test_a_prediction_takes_one_kernel_matrix():
     # The points of mean and variance are the same; a second kernel matrix would double the cost of every prediction.
-    predictor = jax.eval_shape(collapsed, model(Collapsed(Z), Counted(RBF())), data()).predictor
+    predictor = jax.eval_shape(lambda *at: collapsed(*at).predictor(), model(Collapsed(Z), Counted(RBF())), data())
     COUNT.clear()
     jax.eval_shape(lambda predictor, X: predictor(X), predictor, jax.ShapeDtypeStruct((S, D), jnp.float64))
     assert COUNT == [(M, S)]
@@ -246,7 +223,7 @@ BIG = Matern52(LENGTHS, 1e4)
 @pytest.mark.parametrize("points", [Z, DUPLICATES, X_test[:M]], ids=["distinct", "duplicates", "test points"])
 def test_variances_are_positive_and_at_most_the_prior(kernel, points):
     of = collapsed(model(Collapsed(points), kernel), data())
-    mean, variance, joint = predict(of.predictor, X_test)
+    mean, variance, joint = predict(of.predictor(), X_test)
     prior = float(kernel.variance)
     assert np.isfinite(mean).all() and np.isfinite(joint).all()
     assert (variance > 0).all()

@@ -63,12 +63,12 @@ def test_a_fit_ends_where_the_evidence_and_the_prior_balance():
     learned = cast(Model(model.kernel_, model.likelihood_), jnp.float64)
     data = dataset((X - X.mean(0)) / X.std(0), (y - y.mean()) / y.std())
     numbers = trainable(learned)
-    slope = numbers.rebuild(jax.grad(lambda x: marginal(numbers.rebuild(x), data)[0])(numbers.vector))
+    slope = numbers.rebuild(jax.grad(lambda x: marginal(numbers.rebuild(x), data).value)(numbers.vector))
     # ∂ log p(y)/∂ log ℓ = log(ℓ/ℓ₀)/s², ℓ₀ = √D; `rebuild` took the slopes for logarithms
     balance = np.log(model.kernel_.lengthscale / np.sqrt(D)) / s**2
     np.testing.assert_allclose(np.log(slope.kernel.lengthscale), balance, atol=1e-3)
     # and what is reported is the evidence, without the prior
-    np.testing.assert_allclose(model.bound_, marginal(learned, data)[0], rtol=1e-9)
+    np.testing.assert_allclose(model.bound_, marginal(learned, data).value, rtol=1e-9)
 
 
 def test_without_a_prior_the_evidence_is_higher_and_predictions_of_few_rows_are_worse():

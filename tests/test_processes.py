@@ -146,7 +146,7 @@ counts = GPRegressor(method="laplace", likelihood="poisson", max_iter=1, initial
 classes = GPClassifier(method="laplace", max_iter=1, initial="robust").fit(X, y > 0)
 uses = [
     lambda: model.predict(X), lambda: model.predict(X, return_std=True), lambda: model.log_density(X, y),
-    lambda: model.sample(X), lambda: counts.predict_interval(X), lambda: classes.predict_proba(X),
+    lambda: model.sample_y(X), lambda: counts.predict_interval(X), lambda: classes.predict_proba(X),
     lambda: classes.predict(X), lambda: new().fit(X, y).bound_, lambda: in_child(lambda: model.predict(X)),
 ]
 for use in uses:

@@ -69,7 +69,7 @@ def test_a_warm_start_keeps_back_what_few_rows_cannot_know(by_the_bound, dtype, 
         warm = starts._warm(model, data, Settings(num_inducing=300), prior, dtype)
     ((start, learned),) = maxima
     assert learned.bound > learned.history[0].bound + 10
-    assert (start.posterior is not None) == by_the_bound
+    assert bool(start.posterior.points) == by_the_bound
     if by_the_bound:
         assert np.array_equal(learned.model.posterior.Z, start.posterior.Z)  # a point stays at its row
     assert {x.dtype for x in jax.tree.leaves(warm)} == {np.dtype("float64")}
@@ -85,7 +85,7 @@ def test_a_warm_start_takes_no_column_for_labels(seed):
     with jax.enable_x64(True):
         model, data = naval()
         prior = LengthscalePrior.around(model.kernel, Settings())
-        warm = starts._warm(model, data, Settings(seed=seed), prior, "float64")
+        warm = starts._warm(model, data, Settings(random_state=seed), prior, "float64")
     values = np.unique(data.X[:, 11])
     assert len(values) == 18 and np.diff(values).min() > 0.09
     assert np.min(warm.kernel.lengthscale) >= 0.0999 * np.min(model.kernel.lengthscale) > 0.09
@@ -105,7 +105,7 @@ def test_many_rows_start_from_one_climb_on_a_sample(monkeypatch):
         monkeypatch.setattr(module, "RACE_ROWS", 300)
     with jax.enable_x64(True):
         model, data = naval()
-        prior, settings = LengthscalePrior.around(model.kernel, Settings()), Settings(num_inducing=20, warm=True)
+        prior, settings = LengthscalePrior.around(model.kernel, Settings()), Settings(num_inducing=20, dtype="float64")
         start, notes, coarse = starts.start_sparse(model, data, settings, prior)
         assert coarse is None  # unless asked for
         assert climbs == [(500, starts.WARM_ITERATIONS), (750, starts.SAMPLE_ITERATIONS)]  # whole chunks of a third
@@ -156,7 +156,7 @@ def test_many_points_start_warm_from_the_exact_evidence_of_as_many_rows(monkeypa
     monkeypatch.setattr(starts, "RACE_ROWS", 300)
     with jax.enable_x64(True):
         model, data = naval()
-        start, few = starts._on_few_rows(model, data, Settings(num_inducing=200, seed=3))
+        start, few = starts._on_few_rows(model, data, Settings(num_inducing=200, random_state=3))
         own = jax.tree.map(lambda x: x[:200], few)
         # At noise enough beside the points' jitter, which the exact evidence has none of.
         np.testing.assert_allclose(tight(start, few), evidence(model, own), rtol=1e-5)
@@ -173,7 +173,9 @@ def test_a_sample_and_all_rows_share_one_program(M, learn_inducing, monkeypatch,
         monkeypatch.setattr(module, "RACE_ROWS", 300)
     with jax.enable_x64(True):
         model, data = naval()
-        settings = Settings("collapsed", num_inducing=M, learn_inducing=learn_inducing, warm=True, max_iter=20)
+        settings = Settings(
+            method="collapsed", num_inducing=M, learn_inducing=learn_inducing, max_iter=20, dtype="float64"
+        )
         with jax.log_compiles():
             fit_model(model.kernel, model.likelihood, data, settings)
     compiled = [record.getMessage() for record in caplog.records if record.getMessage().startswith("Compiling")]
@@ -244,9 +246,11 @@ def test_a_large_table_climbs_in_float32_and_ends_in_float64_where_float64_does(
     likelihood = Bernoulli() if labels else Gaussian(0.1)
     with jax.enable_x64(True):
         data, kernel = waves(0.2, labels=labels), named_kernel("matern52", 1.0, 1.0, 2)
-        settings = Settings("svgp" if labels else "collapsed", num_inducing=30, warm=True, max_iter=60)
-        one, other = (fit_model(kernel, likelihood, data, settings._replace(mixed=m)) for m in (True, False))
-        named = settings._replace(mixed=True, optimiser="NGD+Adam", max_iter=2, method="auto")
+        settings = Settings(method="svgp" if labels else "collapsed", num_inducing=30, max_iter=60)
+        one, other = (
+            fit_model(kernel, likelihood, data, settings._replace(dtype=dtype)) for dtype in ("auto", "float64")
+        )
+        named = settings._replace(optimiser="NGD+Adam", max_iter=2, method="auto")
         assert precision.ROUGH not in fit_model(kernel, likelihood, data, named).notes  # as the papers have it
     assert precision.ROUGH in one.notes and precision.ROUGH not in other.notes
     assert {x.dtype for x in jax.tree.leaves((one.model, one.predictor))} == {np.dtype("float64")}
@@ -258,7 +262,7 @@ def test_a_table_without_noise_climbs_in_float64(monkeypatch):
         monkeypatch.setattr(module, "RACE_ROWS", 300)
     with jax.enable_x64(True):
         model, data = naval()
-        settings = Settings("collapsed", num_inducing=100, warm=True, max_iter=3, mixed=True)
+        settings = Settings(method="collapsed", num_inducing=100, max_iter=3)
         fitted = fit_model(model.kernel, Gaussian(0.1), data, settings)
     assert precision.ROUGH not in fitted.notes
 

@@ -116,11 +116,11 @@ def test_the_right_likelihood_beats_the_gaussian_one(fitted, name):
 @EACH
 def test_samples_have_the_moments_of_the_mean(fitted, name):
     rows = table(name, 5, 3)[0]
-    draws = fitted[name].sample(rows, 4000, random_state=0)
-    assert draws.shape == (4000, 5) and np.isfinite(draws).all()
+    draws = fitted[name].sample_y(rows, 4000, random_state=0)
+    assert draws.shape == (5, 4000) and np.isfinite(draws).all()
     if name != "ordinal":
         mean, std = fitted[name].predict(rows, return_std=True)
-        np.testing.assert_allclose(draws.mean(axis=0), mean, atol=0.1 * std.max())
+        np.testing.assert_allclose(draws.mean(axis=1), mean, atol=0.1 * std.max())
 
 
 @EACH

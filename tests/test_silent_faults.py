@@ -46,7 +46,7 @@ def everything(model, X):
     """All that is predicted for each row, [N, …]."""
     if isinstance(model, GPClassifier):
         return model.predict_proba(X)
-    columns = [*model.predict(X, return_std=True), *model.predict_interval(X).T, *model.sample(X, 2, 0)]
+    columns = [*model.predict(X, return_std=True), *model.predict_interval(X).T, *model.sample_y(X, 2, 0).T]
     return np.column_stack([*columns, *model.paths(2, 0)(X), model.log_density(X, np.full(len(X), 1.0))])
 
 
@@ -70,8 +70,8 @@ def test_what_is_predicted_for_a_row_does_not_depend_on_the_rows_beside_it(name)
 def test_rows_of_no_prior_variance_are_drawn():
     X, y = table()
     model = GPRegressor(Linear(1.0), max_iter=5, scale_target=False).fit(X, y)
-    draws = model.sample(np.vstack([np.zeros((1, 2)), X[:3]]), 4, 0)
-    assert np.isfinite(draws).all() and np.allclose(draws[:, 0], 0)
+    draws = model.sample_y(np.vstack([np.zeros((1, 2)), X[:3]]), 4, 0)
+    assert np.isfinite(draws).all() and np.allclose(draws[0], 0)
 
 
 def test_a_prediction_that_overflows_is_one_sentence():
@@ -90,7 +90,7 @@ def test_a_row_far_from_all_data_gets_the_prior():
         mean, std = model.predict([[far, far]], return_std=True)
         prior = s.target_scale * np.sqrt(float(model.kernel_.variance) + float(model.likelihood_.variance))
         np.testing.assert_allclose([mean[0], std[0]], [s.target_mean, prior], rtol=1e-6)
-    draws = model.sample(np.full((1, 2), 1e200), 4000, 0)
+    draws = model.sample_y(np.full((1, 2), 1e200), 4000, 0)
     f_std = s.target_scale * np.sqrt(float(model.kernel_.variance))
     assert abs(draws.std() / f_std - 1) < 0.05 and abs(draws.mean() - s.target_mean) < 0.1 * f_std
 

@@ -28,13 +28,13 @@ def about(kind: AbstractKind, rows: int) -> Result:
     return likelihood | {
         "method": model.method_,
         "reason": model.reason_,
-        "inducing_points": M,
+        "num_inducing": M,
         "bound": model.bound_,
         "bound_vfe": model.bound_vfe_ if known else None,
         "upper_bound": model.upper_bound_ if known else None,
         "advice": _advice(model.method_, M, gap),
-        "iterations": model.n_iter_,
-        "rejected_steps": model.n_rejected_,
+        "n_iter": model.n_iter_,
+        "n_rejected": model.n_rejected_,
         "jitter": float(model.predictor_.jitter),
         **kind.about(),
     }

@@ -2,7 +2,10 @@
 
 import dataclasses
 from abc import abstractmethod
-from typing import Any
+from functools import reduce
+from numbers import Real
+from operator import add, mul
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -10,16 +13,24 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..params import Number, positive, real
+from ..params import Number, Readable, positive, real
 
-__all__ = ["AbstractKernel", "InUnits", "On", "Positive", "Product", "Scale", "Sum", "check_columns"]
+__all__ = ["AbstractKernel", "Constant", "InUnits", "On", "Positive", "Product", "Scale", "Sum", "check_columns"]
 
 Scale = Float[Number, ""] | Float[Number, " D"]
 Positive = Float[Number, ""]
 
 
-class AbstractKernel(eqx.Module):
-    """k(x, z) for all pairs of rows."""
+class AbstractKernel(Readable):
+    """k(x, z) for all pairs of rows.
+
+    Kernels are added and multiplied with + and *; a number c > 0 stands for `Constant(c)`. So `2.0 * k` has twice the
+    variance, and `k + 0.1` adds an unknown constant of prior variance 0.1 (it is no noise: that belongs to the
+    likelihood). The constant is learned like any other number.
+    """
+
+    __array_ufunc__ = None  # so that NumPy's numbers and arrays leave `x * kernel` to `__rmul__`
+    precedence: ClassVar[int] = 2  # of the expression that shows it: 0 is a sum, 1 a product
 
     @abstractmethod
     def __call__(self, X: Float[Array, "N D"], Z: Float[Array, "M D"]) -> Float[Array, "N M"]:
@@ -29,11 +40,30 @@ class AbstractKernel(eqx.Module):
     def diag(self, X: Float[Array, "N D"]) -> Float[Array, " N"]:
         """[k(xᵢ, xᵢ)], shape [N]."""
 
-    def __add__(self, other: "AbstractKernel") -> "Sum":
-        return Sum((self, other))
+    def prepare(self, Z: Float[Array, "M D"]) -> Any:
+        """What `from_prepared` reads of rows Z that many calls share. Here that is Z itself."""
+        return Z
 
-    def __mul__(self, other: "AbstractKernel") -> "Product":
-        return Product((self, other))
+    def from_prepared(self, prepared: Any, X: Float[Array, "N D"]) -> Float[Array, "M N"]:
+        """[k(zᵢ, xⱼ)] for `prepared = self.prepare(Z)`: the same numbers as `self(Z, X)`."""
+        return self(prepared, X)
+
+    def __add__(self, other: Any) -> "Sum":
+        return Sum((self, _operand(other)))
+
+    def __radd__(self, other: Any) -> "AbstractKernel":
+        if isinstance(other, int) and other == 0:  # where Python's `sum` begins
+            return self
+        return Sum((_operand(other), self))
+
+    def __mul__(self, other: Any) -> "Product":
+        return Product((self, _operand(other)))
+
+    def __rmul__(self, other: Any) -> "Product":
+        return Product((_operand(other), self))
+
+    def __pow__(self, other: Any) -> "Product":
+        raise TypeError("a kernel cannot be raised to a power: write k * k, whose two factors are learned separately")
 
     def on(self, *columns: int) -> "On":
         """The same kernel, seeing only the given input columns."""
@@ -49,10 +79,38 @@ class AbstractKernel(eqx.Module):
         return D
 
 
+def _operand(other: Any) -> AbstractKernel:
+    """A kernel that was added or multiplied, or the number that was, as a kernel; anything else is refused."""
+    if isinstance(other, AbstractKernel):  # a person's value, and no choice between our own types
+        return other
+    if isinstance(other, Real) and not isinstance(other, bool):
+        return Constant(other)
+    raise TypeError(f"a kernel is added to or multiplied by a kernel or a positive number, not {type(other).__name__}")
+
+
+class Constant(AbstractKernel):
+    """The same covariance for every pair: an unknown constant of that prior variance."""
+
+    variance: Positive = positive(default=1.0)
+
+    def __call__(self, X: Float[Array, "N D"], Z: Float[Array, "M D"]) -> Float[Array, "N M"]:
+        """[k(xᵢ, zⱼ)]."""
+        return jnp.broadcast_to(jnp.asarray(self.variance, X.dtype), (X.shape[0], Z.shape[0]))
+
+    def diag(self, X: Float[Array, "N D"]) -> Float[Array, " N"]:
+        """variance · 1."""
+        return self.variance * jnp.ones_like(X[:, 0])
+
+
 class Sum(AbstractKernel):
     """Σ k."""
 
+    precedence: ClassVar[int] = 0
     kernels: tuple[AbstractKernel, ...]
+
+    def expression(self, brief: bool) -> str:
+        """a + b + …"""
+        return " + ".join([_part(k, brief, int(i > 0)) for i, k in enumerate(self.kernels)])
 
     def ard(self, D: int) -> AbstractKernel:
         """Of every summand."""
@@ -60,17 +118,30 @@ class Sum(AbstractKernel):
 
     def __call__(self, X: Float[Array, "N D"], Z: Float[Array, "M D"]) -> Float[Array, "N M"]:
         """[k(xᵢ, zⱼ)]."""
-        return sum((k(X, Z) for k in self.kernels[1:]), self.kernels[0](X, Z))
+        return reduce(add, [k(X, Z) for k in self.kernels])
+
+    def prepare(self, Z: Float[Array, "M D"]) -> tuple:
+        """Z for every summand."""
+        return tuple(k.prepare(Z) for k in self.kernels)
+
+    def from_prepared(self, prepared: tuple, X: Float[Array, "N D"]) -> Float[Array, "M N"]:
+        """[k(zᵢ, xⱼ)]."""
+        return reduce(add, [k.from_prepared(part, X) for k, part in zip(self.kernels, prepared, strict=True)])
 
     def diag(self, X: Float[Array, "N D"]) -> Float[Array, " N"]:
         """Σ k(x, x)."""
-        return sum((k.diag(X) for k in self.kernels[1:]), self.kernels[0].diag(X))
+        return reduce(add, [k.diag(X) for k in self.kernels])
 
 
 class Product(AbstractKernel):
     """Π k."""
 
+    precedence: ClassVar[int] = 1
     kernels: tuple[AbstractKernel, ...]
+
+    def expression(self, brief: bool) -> str:
+        """a * b * …"""
+        return " * ".join([_part(k, brief, 1 + int(i > 0)) for i, k in enumerate(self.kernels)])
 
     def ard(self, D: int) -> AbstractKernel:
         """Of every factor."""
@@ -78,18 +149,25 @@ class Product(AbstractKernel):
 
     def __call__(self, X: Float[Array, "N D"], Z: Float[Array, "M D"]) -> Float[Array, "N M"]:
         """[k(xᵢ, zⱼ)]."""
-        return _product([k(X, Z) for k in self.kernels])
+        return reduce(mul, [k(X, Z) for k in self.kernels])
+
+    def prepare(self, Z: Float[Array, "M D"]) -> tuple:
+        """Z for every factor."""
+        return tuple(k.prepare(Z) for k in self.kernels)
+
+    def from_prepared(self, prepared: tuple, X: Float[Array, "N D"]) -> Float[Array, "M N"]:
+        """[k(zᵢ, xⱼ)]."""
+        return reduce(mul, [k.from_prepared(part, X) for k, part in zip(self.kernels, prepared, strict=True)])
 
     def diag(self, X: Float[Array, "N D"]) -> Float[Array, " N"]:
         """Π k(x, x)."""
-        return _product([k.diag(X) for k in self.kernels])
+        return reduce(mul, [k.diag(X) for k in self.kernels])
 
 
-def _product(factors):
-    out = factors[0]
-    for factor in factors[1:]:
-        out = out * factor
-    return out
+def _part(kernel: AbstractKernel, brief: bool, precedence: int) -> str:
+    """A part of a larger expression, in parentheses where those are needed."""
+    text = kernel.expression(brief)
+    return f"({text})" if kernel.precedence < precedence else text
 
 
 class On(AbstractKernel):
@@ -97,6 +175,10 @@ class On(AbstractKernel):
 
     kernel: AbstractKernel
     columns: tuple[int, ...] = eqx.field(static=True)
+
+    def expression(self, brief: bool) -> str:
+        """kernel.on(…)."""
+        return f"{_part(self.kernel, brief, 2)}.on({', '.join(map(str, self.columns))})"
 
     def ard(self, D: int) -> AbstractKernel:
         """One lengthscale for each of its own columns, however many there are in all."""
@@ -111,6 +193,14 @@ class On(AbstractKernel):
     def __call__(self, X: Float[Array, "N D"], Z: Float[Array, "M D"]) -> Float[Array, "N M"]:
         """[k(xᵢ, zⱼ)] of the chosen columns."""
         return self.kernel(self._chosen(X), self._chosen(Z))
+
+    def prepare(self, Z: Float[Array, "M D"]) -> Any:
+        """The chosen columns of Z."""
+        return self.kernel.prepare(self._chosen(Z))
+
+    def from_prepared(self, prepared: Any, X: Float[Array, "N D"]) -> Float[Array, "M N"]:
+        """[k(zᵢ, xⱼ)] of the chosen columns."""
+        return self.kernel.from_prepared(prepared, self._chosen(X))
 
     def diag(self, X: Float[Array, "N D"]) -> Float[Array, " N"]:
         """k(x, x) of the chosen columns."""
@@ -140,6 +230,14 @@ class InUnits(AbstractKernel):
     def __call__(self, X: Float[Array, "N D"], Z: Float[Array, "M D"]) -> Float[Array, "N M"]:
         """[k(xᵢ, zⱼ)] of the rows in their units."""
         return self.kernel(X * self.scale + self.mean, Z * self.scale + self.mean)
+
+    def prepare(self, Z: Float[Array, "M D"]) -> Any:
+        """Z in its units."""
+        return self.kernel.prepare(Z * self.scale + self.mean)
+
+    def from_prepared(self, prepared: Any, X: Float[Array, "N D"]) -> Float[Array, "M N"]:
+        """[k(zᵢ, xⱼ)] of the rows in their units."""
+        return self.kernel.from_prepared(prepared, X * self.scale + self.mean)
 
     def diag(self, X: Float[Array, "N D"]) -> Float[Array, " N"]:
         """k(x, x) of the rows in their units."""

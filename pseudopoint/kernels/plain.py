@@ -1,4 +1,4 @@
-"""Kernels of no distance: lines, a constant, independent noise."""
+"""Kernels of no distance: lines and independent noise."""
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float
@@ -6,7 +6,7 @@ from jaxtyping import Array, Float
 from ..params import positive
 from .base import AbstractKernel, Positive, Scale
 
-__all__ = ["Constant", "Linear", "White"]
+__all__ = ["Linear", "White"]
 
 
 class Linear(AbstractKernel):
@@ -21,20 +21,6 @@ class Linear(AbstractKernel):
     def diag(self, X: Float[Array, "N D"]) -> Float[Array, " N"]:
         """Σ_d variance_d x_d²."""
         return jnp.sum(self.variance * X**2, axis=1)
-
-
-class Constant(AbstractKernel):
-    """The same covariance for every pair: an unknown constant of that prior variance."""
-
-    variance: Positive = positive(default=1.0)
-
-    def __call__(self, X: Float[Array, "N D"], Z: Float[Array, "M D"]) -> Float[Array, "N M"]:
-        """[k(xᵢ, zⱼ)]."""
-        return jnp.broadcast_to(jnp.asarray(self.variance, X.dtype), (X.shape[0], Z.shape[0]))
-
-    def diag(self, X: Float[Array, "N D"]) -> Float[Array, " N"]:
-        """variance · 1."""
-        return self.variance * jnp.ones_like(X[:, 0])
 
 
 class White(AbstractKernel):

@@ -11,7 +11,7 @@ from jaxtyping import Array, Float
 
 from ..params import positive
 from .base import AbstractKernel, Positive, Scale
-from .distance import squared_distance
+from .distance import Anchored, anchored, squared_distance_from
 
 __all__ = ["AbstractStationary", "Matern12", "Matern32", "Matern52", "Periodic", "RBF", "RationalQuadratic"]
 
@@ -69,7 +69,15 @@ class AbstractStationary(AbstractKernel):
 
     def __call__(self, X: Float[Array, "N D"], Z: Float[Array, "M D"]) -> Float[Array, "N M"]:
         """[k(xᵢ, zⱼ)]."""
-        return self.variance * self.profile(squared_distance(X / self.lengthscale, Z / self.lengthscale))
+        return self.from_prepared(self.prepare(X), Z)
+
+    def prepare(self, Z: Float[Array, "M D"]) -> Anchored:
+        """Z/ℓ with its centre."""
+        return anchored(Z / self.lengthscale)
+
+    def from_prepared(self, prepared: Anchored, X: Float[Array, "N D"]) -> Float[Array, "M N"]:
+        """[k(zᵢ, xⱼ)]."""
+        return self.variance * self.profile(squared_distance_from(prepared, X / self.lengthscale))
 
     def diag(self, X: Float[Array, "N D"]) -> Float[Array, " N"]:
         """variance · 1."""
@@ -148,7 +156,15 @@ class Periodic(AbstractKernel):
 
     def __call__(self, X: Float[Array, "N D"], Z: Float[Array, "M D"]) -> Float[Array, "N M"]:
         """[k(xᵢ, zⱼ)]."""
-        return self.variance * _rbf(squared_distance(self._circle(X), self._circle(Z)))
+        return self.from_prepared(self.prepare(X), Z)
+
+    def prepare(self, Z: Float[Array, "M D"]) -> Anchored:
+        """φ(Z) with its centre."""
+        return anchored(self._circle(Z))
+
+    def from_prepared(self, prepared: Anchored, X: Float[Array, "N D"]) -> Float[Array, "M N"]:
+        """[k(zᵢ, xⱼ)]."""
+        return self.variance * _rbf(squared_distance_from(prepared, self._circle(X)))
 
     def _circle(self, X):
         period = jnp.broadcast_to(self.period, X.shape).astype(X.dtype)

@@ -3,13 +3,12 @@
 from abc import abstractmethod
 from typing import ClassVar, NamedTuple
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from ..params import Number
+from ..params import Number, Readable
 from .quadrature import expect, expect_bounded, log_expect
 
 __all__ = ["AbstractLikelihood", "Moments"]
@@ -26,7 +25,7 @@ class Moments(NamedTuple):
     variance: Rows
 
 
-class AbstractLikelihood(eqx.Module):
+class AbstractLikelihood(Readable):
     """y [N] given one latent function at the same rows, f [N], or C of them, f [C, N].
 
     A likelihood of one latent function needs `log_prob` and `moments`, and `cdf` for intervals; the rest follows by
@@ -46,6 +45,8 @@ class AbstractLikelihood(eqx.Module):
     smooth: ClassVar[bool] = True
     # Whether its own parameters, or the scaling of the target, make a constant mean of f (`Offset`) needless.
     has_constant: ClassVar[bool] = False
+    # Whether y = f + noise, f the first latent function: E[y | f] = f.
+    additive: ClassVar[bool] = False
     support: ClassVar[str] = "real"  # "real", "positive", "unit", "counts" or "classes"
 
     @property
@@ -62,6 +63,12 @@ class AbstractLikelihood(eqx.Module):
     def latents(self) -> int:
         """The number of latent functions."""
         return 1
+
+    @property
+    def gaussian_noise(self) -> Rows | None:
+        """The noise variance σ² where y = f + N(0, σ²), one number or after `at` one a row: then the posterior is known
+        in closed form. None for all other likelihoods."""
+        return None
 
     def at(self, noise: Rows) -> "AbstractLikelihood":
         """The likelihood of rows with a known noise variance of their own, which most likelihoods ignore."""

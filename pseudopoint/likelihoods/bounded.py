@@ -11,7 +11,7 @@ from jax.scipy.special import gammaln, log_ndtr
 from jaxtyping import Array, Float
 from scipy.special import betainc, expit, logit, ndtr, ndtri
 
-from ..params import Number, positive, real
+from ..params import Number, known, positive, real
 from .base import AbstractLikelihood, Latent, Moments, Rows
 
 __all__ = ["AbstractClasses", "Bernoulli", "Beta", "Ordinal"]
@@ -119,6 +119,11 @@ class Ordinal(AbstractClasses):
             raise ValueError("edges must be a list of rising finite numbers, one fewer than there are classes")
         self.first, self.gaps, self.scale = edges[0], np.diff(edges), scale
         self.learn_edges, self.learn_scale = learn_edges, learn_scale
+
+    def arguments(self) -> dict[str, Any]:
+        """Those of `__init__`: edges in place of `first` and `gaps`."""
+        edges = np.cumsum(np.append(self.first, self.gaps)) if known(self.gaps) else self.gaps
+        return {"edges": edges, "scale": self.scale, "learn_edges": self.learn_edges, "learn_scale": self.learn_scale}
 
     @property
     def has_constant(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]

@@ -23,10 +23,15 @@ def _log_normal(y, mean, variance):
 class Gaussian(AbstractLikelihood):
     """y = f + ε, ε ~ N(0, variance). `variance` is σ², or one number per row after `at`."""
 
+    additive: ClassVar[bool] = True
     concave: ClassVar[bool] = True
     shrinks: ClassVar[bool] = True
-    has_constant: ClassVar[bool] = True  # its target is centred: a constant in f would leave no closed form
     variance: Float[Number, ""] | Float[Number, " N"] = positive(NOISE_FLOOR, default=0.1)
+
+    @property
+    def gaussian_noise(self) -> Rows:
+        """σ²."""
+        return self.variance
 
     def at(self, noise: Rows) -> "Gaussian":
         """σ² + noiseᵢ."""
@@ -71,6 +76,7 @@ Two = Float[Number, "2 ..."]
 class Heteroscedastic(AbstractLikelihood):
     """y = f₁ + ε, ε ~ N(0, scale² e^{2f₂}): a second latent function is the log standard deviation of the noise."""
 
+    additive: ClassVar[bool] = True
     concave: ClassVar[bool] = True  # in f₁ and in f₂, each by itself
     majorised: ClassVar[bool] = True
     scale: Float[Number, ""] = positive(1e-4, default=0.3)

@@ -38,11 +38,15 @@ class Offset(AbstractLikelihood):
 
     @classmethod
     def around(cls, likelihood: AbstractLikelihood, y: np.ndarray, weight: np.ndarray) -> AbstractLikelihood:
-        """The likelihood with the constant that the target y [N] suggests; itself if it has its own."""
-        return likelihood if likelihood.has_constant else cls(likelihood, likelihood.base_level(y, weight))
+        """The likelihood with the constant that the target y [N] suggests; itself if it has its own, or has Gaussian
+        noise: then the target is centred, because with an offset there is no closed form."""
+        if likelihood.has_constant or likelihood.gaussian_noise is not None:
+            return likelihood
+        return cls(likelihood, likelihood.base_level(y, weight))
 
     concave = _same("concave")
     majorised = _same("majorised")
+    additive = _same("additive")
     shrinks = _same("shrinks")
     smooth = _same("smooth")
     curvature = _same("curvature")

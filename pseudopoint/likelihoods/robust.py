@@ -19,6 +19,7 @@ __all__ = ["Laplace", "StudentT"]
 class AbstractAdditive(AbstractLikelihood):
     """y = f + scale · t, with the density of t symmetric about 0."""
 
+    additive: ClassVar[bool] = True
     scale: Float[Number, ""] = positive(1e-4, default=0.3)
 
     @abstractmethod

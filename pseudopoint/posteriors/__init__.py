@@ -1,9 +1,11 @@
 """Posterior families, and the one thing that predicts."""
 
 from .base import *
-from .decoupled import *
-from .dense import *
+from .closed_form import *
 from .diagonal import *
 from .latents import *
+from .model import *
+from .orthogonal import *
 from .shrunk import *
 from .solve import *
+from .whitened import *

@@ -7,12 +7,11 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from ..bounds import collapsed_orthogonal, elbo, marginal
-from ..bounds.laplace import laplace
+from ..bounds import AtRows, collapsed_orthogonal, elbo_at, laplace, marginal
 from ..bounds.row_sums import chunk_size
 from ..data import Dataset
 from ..linalg import explain_failure
-from ..optimise.fullbatch import FitError, OptimiseResult, converge, lbfgsb
+from ..optimise.fullbatch import FitError, OptimiseResult, best_q, lbfgsb
 from ..optimise.minibatch import with_q
 from ..optimise.named import tight, vfe
 from ..params import cast, trainable
@@ -31,7 +30,6 @@ __all__ = [
     "held_points",
     "maximise",
     "mode_evidence",
-    "more_points",
     "orthogonal_tight",
     "orthogonal_vfe",
     "points",
@@ -53,13 +51,8 @@ def posterior_q(model: Model) -> Any:
 
 
 def points(model: Model) -> Any:
-    """The model's pseudo-points, or their place."""
-    return model.posterior.Z
-
-
-def more_points(model: Model) -> Any:
-    """The points of the mean, or their place."""
-    return model.posterior.O
+    """The model's pseudo-points, or their places."""
+    return model.posterior.points
 
 
 def collapsed_objective(settings):
@@ -74,30 +67,30 @@ def held_points(settings) -> tuple:
 
 def evidence(model: Model, data: Dataset):
     """log p(y)."""
-    return marginal(model, data)[0]
+    return marginal(model, data).value
 
 
 def orthogonal_tight(model: Model, data: Dataset):
     """The tight bound of the orthogonal family at its best."""
-    return collapsed_orthogonal(model, data).tight
+    return collapsed_orthogonal(model, data).value
 
 
 def orthogonal_vfe(model: Model, data: Dataset):
     """The standard bound of the orthogonal family at its best."""
-    return collapsed_orthogonal(model, data).vfe
+    return collapsed_orthogonal(model, data).standard
 
 
 def exact_evidence(model: Model, data: Dataset, last: Any):
     """log p(y); it again, and the posterior: the end of a fit needs no program of its own, whose compilation would be a
     sixth of a small fit. `last` has that shape and is not read."""
-    value, predictor = marginal(model, data)
-    return value, (value, predictor)
+    solution = marginal(model, data)
+    return solution.value, (solution.value, solution.predictor())
 
 
 def mode_evidence(model: Model, data: Dataset, last: Any):
     """Laplace's approximation of log p(y); it again, and the posterior, as `exact_evidence`."""
-    value, predictor = laplace(model, data)
-    return value, (value, predictor)
+    solution = laplace(model, data)
+    return solution.value, (solution.value, solution.predictor())
 
 
 def unread(objective, model: Model, data: Dataset):
@@ -114,10 +107,9 @@ def profile(model: Model, data: Dataset, last: tuple[Any, Any]):
     At the optimum in q the bound's derivative in all else is the partial one (envelope theorem). Near enough is where
     a step gains less than `NEAR` nats a row (ARCHITECTURE.md).
     """
-    model = Model(model.kernel, model.likelihood, model.posterior.at(model.kernel, data.X))
-    held = with_q(lax.stop_gradient(model), last[0])
-    q = lax.stop_gradient(converge(held, data, tolerance=NEAR).posterior.q)
-    value = elbo(with_q(model, q), data, len(data))[0]
+    at = AtRows.of(model, data)
+    q = lax.stop_gradient(best_q(lax.stop_gradient(at).with_q(last[0]), tolerance=NEAR))
+    value = elbo_at(at.with_q(q), len(data)).value
     return value, (q, value)
 
 
@@ -138,7 +130,7 @@ def maximise(
     Raises FitError with cause and remedy.
     """
     bound, rows, numbers = Penalised(objective), (data, prior), trainable(model, *frozen)
-    M, C = 0 if model.posterior is None else len(model.posterior.Z), model.likelihood.latents
+    M, C = len(model.posterior.Z), model.likelihood.latents
     probe = (fewer(objective, data, M, 0, PROBE_ROWS), prior) if numbers.size > FEW and box is None else None
     scale = float(np.count_nonzero(data.weight))
     enough, compile_mode = ENOUGH if M else 0.0, "brief" if len(data) * (M or len(data)) * C <= BRIEF else None
@@ -177,7 +169,7 @@ def explain(model: Any, data: Dataset) -> str:
             f"the likelihood {likelihood.name} gives E log p(y | f) = {terms[bad][0]:g} for the (scaled) target "
             f"{value:g}, and for {bad.sum()} of {count} rows: use a likelihood for such targets"
         )
-    exact = model.posterior is None
+    exact = not model.posterior.points
     points = sample(data, 2000, 0).X if exact else model.posterior.Z
     K = np.asarray(model.kernel(jnp.asarray(points), jnp.asarray(points)))
     return explain_failure(K, "the covariance of the " + ("rows" if exact else "inducing points"), np.asarray(points))

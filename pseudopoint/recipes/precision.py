@@ -10,7 +10,7 @@ from jaxtyping import Array, Float
 
 from ..data import Dataset, Standardiser
 from ..kernels import AbstractKernel
-from ..posteriors import IndependentLatents, Model
+from ..posteriors import Model
 
 __all__ = ["ROUGH", "Serves", "leave_one_out_error", "serves", "serves_classes"]
 
@@ -32,7 +32,7 @@ class Serves:
 
     def __call__(self, model: Any) -> bool:
         """By the noise that the model has now."""
-        return self.resolves(model.kernel, model.posterior.Z, model.likelihood.variance)
+        return self.resolves(model.kernel, model.posterior.Z, model.likelihood.gaussian_noise)
 
     def resolves(self, kernel: AbstractKernel, Z, noise: Any) -> bool:
         """By a noise variance."""
@@ -79,9 +79,8 @@ def leave_one_out_error(few: Dataset) -> float:
 
 def serves_classes(start: Model, rows: float | int) -> bool:
     """Whether minibatches may climb in float32, where a row's curvature is bounded: it is the noise's 1/σ²."""
-    curvature, posterior = start.likelihood.curvature, start.posterior
-    Z = posterior.base.Z if isinstance(posterior, IndependentLatents) else posterior.Z
-    return curvature < np.inf and Serves(rows).resolves(start.kernel, Z, 1 / curvature)
+    curvature = start.likelihood.curvature
+    return curvature < np.inf and Serves(rows).resolves(start.kernel, start.posterior.Z, 1 / curvature)
 
 
 @jax.jit

@@ -9,7 +9,7 @@ import numpy as np
 
 from ..data import Dataset
 from ..kernels import AbstractStationary, Periodic
-from ..likelihoods import Gaussian
+from ..names import POSTERIORS
 from ..optimise.fullbatch import OptimiseResult
 from ..params import cast, trainable
 from ..posteriors import Collapsed, Model, Whitened
@@ -89,7 +89,7 @@ def start_family(model, data, settings):
     G = settings.num_mean_inducing or 2 * M
     O = place("kmeans", G, settings.seed + 1)[1] if family.more_points else np.zeros((0, data.X.shape[1]))
     if family.more_points:
-        notes += (f"posterior {settings.posterior} ({family.about}): {len(O)} more points",)
+        notes += (f"posterior {settings.posterior} ({POSTERIORS[settings.posterior]}): {len(O)} more points",)
     posterior = family.start(jnp.asarray(Z, data.X.dtype), jnp.asarray(O, data.X.dtype), model.kernel)
     return Model(model.kernel, model.likelihood, several(posterior, model.likelihood.latents)), notes
 
@@ -112,7 +112,7 @@ def start_sparse(model, data, settings, prior) -> tuple[Model, tuple[str, ...], 
     what is left to climb on all rows starts higher than from the best of a race.
     """
     M, runners, bases, coarse = asked(data, settings), {}, {"": model}, None
-    if settings.mixed and len(data) > RACE_ROWS:
+    if settings.float32_start and len(data) > RACE_ROWS:
         coarse = serves(model.kernel, sample(data, ERROR_ROWS, settings.seed), float(np.sum(data.weight)))
     if settings.warm:
         warm = _warm(model, data, settings, prior, np.float32 if coarse else data.X.dtype)
@@ -140,7 +140,7 @@ def _warm(model, data, settings, prior, dtype) -> Model:
     """
     start, few = _on_few_rows(model, data, settings)
     start, few, prior = cast((start, few, prior), dtype)
-    objective = evidence if start.posterior is None else collapsed_objective(settings)
+    objective = evidence if not start.posterior.points else collapsed_objective(settings)
     held = held_points(settings)
     numbers = trainable(start, *held)
     # Logarithms of the kernel may go so far, that of the noise anywhere, and points nowhere.
@@ -152,13 +152,13 @@ def _warm(model, data, settings, prior, dtype) -> Model:
     at = np.concatenate([np.ravel(part) for part in numbers.parts])
     box = at - reach, at + reach
     learned = maximise(objective, prior, start, few, WARM_ITERATIONS, None, *held, box=box).model
-    noise = Gaussian(np.maximum(learned.likelihood.variance, model.likelihood.variance))
+    noisier = max(learned.likelihood, model.likelihood, key=lambda likelihood: float(likelihood.gaussian_noise))
     kernel = learned.kernel
     if isinstance(kernel, AbstractStationary | Periodic):
         longest = 2 * np.asarray(model.kernel.lengthscale)  # in the units of X, whatever they are
         bounded = np.minimum(kernel.lengthscale, longest), np.minimum(kernel.variance, model.kernel.variance)
         kernel = eqx.tree_at(lambda k: (k.lengthscale, k.variance), kernel, bounded)
-    return cast(Model(kernel, noise), data.X.dtype)
+    return cast(Model(kernel, noisier), data.X.dtype)
 
 
 def _on_few_rows(model, data, settings) -> tuple[Model, Dataset]:

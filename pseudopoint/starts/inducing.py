@@ -15,8 +15,9 @@ from jaxtyping import Array, Float
 from ..compilation import program
 from ..data import Dataset, near_rows, take
 from ..kernels import AbstractKernel
+from ..names import PLACEMENTS
 
-__all__ = ["METHODS", "RACE_ROWS", "candidates", "first", "greedy_variance", "kmeans", "random", "rpcholesky", "sample"]
+__all__ = ["RACE_ROWS", "candidates", "first", "greedy_variance", "kmeans", "random", "rpcholesky", "sample"]
 
 Points = Float[np.ndarray, "M D"]
 Rows = Float[np.ndarray, "N D"]
@@ -119,7 +120,6 @@ def first(data: Dataset, size: int, seed: int) -> Dataset:
     return Dataset(rows.X, rows.y, np.where(np.arange(len(order)) < size, rows.weight, 0), rows.noise)
 
 
-METHODS = ("auto", "kmeans", "rpcholesky", "greedy", "random")
 RACE_ROWS = 5000  # up to as many, starts are tried against each other
 
 
@@ -144,5 +144,5 @@ def candidates(method: str | np.ndarray, kernel: AbstractKernel, data: Dataset, 
     auto = ("kmeans", "rpcholesky", "greedy")[: 3 if len(data) <= RACE_ROWS else 1]
     names = auto if method == "auto" else (method,)
     if unknown := set(names) - set(makers):
-        raise ValueError(f"inducing start {unknown.pop()!r} is unknown: use one of {', '.join(METHODS)}")
+        raise ValueError(f"inducing start {unknown.pop()!r} is unknown: use one of {', '.join(PLACEMENTS)}")
     return {name: makers[name]() for name in names}

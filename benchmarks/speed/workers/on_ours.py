@@ -72,7 +72,7 @@ def steps(p, variant, likelihood, optimiser, steps, gamma, rate):
     np.testing.assert_array_equal(draw(len(data), B, 0, 0, steps), p["rows"][:steps])
     state = [start(model, stepper, data, 0)]
     batch = take(data, p["rows"][0])
-    bound = jax.jit(lambda model: bounds.elbo(model, batch, len(data), is_tight)[0])
+    bound = jax.jit(lambda model: bounds.elbo(model, batch, len(data)).choose(is_tight))
 
     def turn():
         state[0], _ = fit(state[0], stepper, data, steps=steps, batch_size=B, segment=steps)
@@ -137,7 +137,7 @@ def regressor(p):
     ).fit(p["X"], p["y"])  # fmt: skip
     points = Collapsed(p["Z"], jitter=float(p["jitter"] / p["variance"]))
     exact = cast(Model(RBF(p["lengthscale"], float(p["variance"])), Gaussian(float(p["noise"])), points), p["X"].dtype)
-    model.predictor_ = jax.tree.map(np.asarray, bounds.collapsed(exact, dataset(p["X"], p["y"])).predictor)
+    model.predictor_ = jax.tree.map(np.asarray, bounds.collapsed(exact, dataset(p["X"], p["y"])).predictor())
     model.likelihood_ = jax.tree.map(np.asarray, exact.likelihood)
     return model
 

@@ -220,7 +220,7 @@ class OrthogonalNaturalGradient(AbstractStepper):
         cov, half_logdet = invert(precision)
 
         def own(projection, kappa, dm, da, curvature):
-            basis = OrthogonalBasis.of(posterior, projection.kernel, projection.Kuu)
+            basis = OrthogonalBasis.of(posterior, projection.basis.kernel, projection.basis.Kuu)
             A, c, _ = basis(batch.X)
             slopes = Slopes(A, c, kappa, dm, da)
             curvature = (1 - gamma) * curvature + gamma * gram(self.mean.features(basis, slopes), kappa)

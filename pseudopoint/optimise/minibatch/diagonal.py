@@ -114,7 +114,7 @@ class AbstractDiagonalPrecisionStep(AbstractStepper):
             return expected - projection.divergence, projection
 
         (value, projection), (dv, dq) = jax.value_and_grad(bound, (0, 1), has_aux=True)(hyper.parts, q)
-        parts = lambda p: (p.mu, p.K, p.covariance(), p.g, p.jitter, p.kernel(p.Z, batch.X))
+        parts = lambda p: (p.mu, p.basis.K, p.covariance(), p.g, p.basis.jitter, p.rows(batch.X)[0])
         mu, K, S, shift, epsilon, Kux = projection.map(parts)
         epsilon, g = epsilon[..., None], jnp.asarray(q.g)
         to = lambda mu, g: q.moved(mu, g, K, g / (1 + epsilon * g))

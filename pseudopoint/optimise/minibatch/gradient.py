@@ -40,7 +40,7 @@ class Optax(AbstractStepper):
     ) -> tuple[Model, OptaxState, Info]:
         """One step up the batch's estimate of the bound."""
         every = trainable(model, *self.frozen)
-        objective = lambda parts: elbo(every.rebuild(parts), batch, num_data, self.tight)[0]
+        objective = lambda parts: elbo(every.rebuild(parts), batch, num_data).choose(self.tight)
         value, gradient = jax.value_and_grad(objective)(every.parts)
         moved, parts, rest, norm = climbed(self.optimiser, every, gradient, state.rest, state.guard)
         # The optimiser's state is finite where the gradient's square is, the model where its free numbers are.

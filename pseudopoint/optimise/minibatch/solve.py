@@ -14,7 +14,7 @@ from ...gaussians import AbstractGaussian, MeanCovariance, MeanPrecision
 from ...kernels import AbstractKernel
 from ...linalg import invert
 from ...params import Number, trainable
-from ...posteriors import AbstractPosterior, Model, SolveGP, SolveProjection
+from ...posteriors import AbstractPosterior, Model, SolveBasis, SolveGP, SolveProjection
 from ...posteriors.base import Points
 from .base import (
     AbstractStepper,
@@ -136,10 +136,17 @@ class _Probed(AbstractPosterior):
     probe: Float[Array, "*C M M2"]
     jitter: float | None = eqx.field(static=True, default=None)
 
-    def project(self, kernel: AbstractKernel) -> SolveProjection:
+    @property
+    def _solve(self) -> SolveGP:
+        return SolveGP(Z=self.Z, O=self.O, q=self.q, r=self.r, jitter=self.jitter)
+
+    def basis(self, kernel: AbstractKernel) -> SolveBasis:
         """That of `SolveGP`."""
-        projection = SolveGP(Z=self.Z, O=self.O, q=self.q, r=self.r, jitter=self.jitter).project(kernel)
-        return eqx.tree_at(lambda p: p.probe, projection, self.probe, is_leaf=lambda x: x is None)
+        return self._solve.basis(kernel)
+
+    def on(self, basis: SolveBasis) -> SolveProjection:
+        """That of `SolveGP`, with the probe."""
+        return eqx.tree_at(lambda p: p.probe, self._solve.on(basis), self.probe, is_leaf=lambda x: x is None)
 
 
 def _own(posterior) -> Any:

@@ -19,6 +19,7 @@ from ..kernels import AbstractKernel
 from ..linalg import Factor, Scalar, default_jitter, factorise, quad_diag, transposed_product
 from ..params import Number
 from .base import (
+    AbstractBasis,
     AbstractPosterior,
     AbstractProjection,
     Marginals,
@@ -28,14 +29,16 @@ from .base import (
     features,
     log_standard_normal,
     prior_factor,
+    whitened,
 )
 
 __all__ = [
+    "AbstractDecoupled",
     "Decoupled",
+    "DecoupledBasis",
     "DecoupledProjection",
     "Hybrid",
     "InverseHybrid",
-    "CollapsedDecoupled",
     "Orthogonal",
     "OrthogonalBasis",
 ]
@@ -44,18 +47,27 @@ Coefficients = Float[Number, "*C G"]
 Columns = Int[Number, " K"] | None
 
 
+class DecoupledBasis(AbstractBasis):
+    """Whitened features aᵢ = L⁻¹k_ui of Z, and kernel functions of O."""
+
+    kernel: AbstractKernel
+    Z: Float[Array, "M D"]
+    O: Float[Array, "G D"]
+    Kuu: Factor
+
+    def rows(self, X: Float[Array, "N D"]) -> tuple[Float[Array, "M N"], Float[Array, " N"], Float[Array, "G N"]]:
+        """k(Z, X), kᵢᵢ and k(O, X)."""
+        return self.kernel(self.Z, X), self.kernel.diag(X), self.kernel(self.O, X)
+
+
 class DecoupledProjection(AbstractProjection):
     """q(f) with whitened features aᵢ = L⁻¹k_ui of Z and kernel functions of O:
         E f(x) = a_xᵀh + k(x, O) a        V f(x) = a_xᵀSa_x + (k(x, x) − ‖a_x‖²).
     `log_prior` is E_q[log p], the norm of the mean that Z does not explain included; `entropy` is that of N(·, S).
     """
 
-    shared: ClassVar[tuple[str, ...]] = ("kernel", "Z", "O", "Kuu")
     stacks: ClassVar[bool] = True
-    kernel: AbstractKernel
-    Z: Float[Array, "M D"]
-    O: Float[Array, "G D"]
-    Kuu: Factor
+    basis: DecoupledBasis
     along: Float[Array, " M"]
     a: Float[Array, " G"]
     cov: Float[Array, "M M"]
@@ -67,41 +79,86 @@ class DecoupledProjection(AbstractProjection):
         """KL[q(f) ‖ p(f)]."""
         return -self.log_prior - self.entropy
 
-    def marginals(self, X: Float[Array, "N D"]) -> Marginals:
-        """q(f) at the rows of X. The residual is dᵢ given u alone: O takes nothing from the variance."""
-        A, residual = features(self.kernel, self.Kuu, self.Z, X)
-        return Marginals(self.along @ A + self.a @ self.kernel(self.O, X), quad_diag(self.cov, A), residual)
+    def marginals_at(self, rows: Any) -> Marginals:
+        """q(f) at rows. The residual is dᵢ given u alone: O takes nothing from the variance."""
+        *of_Z, KOx = rows
+        A, residual = whitened(self.basis.Kuu, *of_Z)
+        return Marginals(self.along @ A + self.a @ KOx, quad_diag(self.cov, A), residual)
 
-    def moments(self, X: Float[Array, "N D"]) -> tuple[Float[Array, " N"], Float[Array, " N"]]:
+    def moments_at(self, rows: Any) -> tuple[Float[Array, " N"], Float[Array, " N"]]:
         """a_xᵀh + k(x, O) a and k(x, x) + a_xᵀ(S − I)a_x."""
-        mean, variance = self.Kuu.moments(self.kernel(self.Z, X), self.kernel.diag(X), self.along, self.cov)
-        return mean + self.a @ self.kernel(self.O, X), variance
+        *of_Z, KOx = rows
+        mean, variance = self.basis.Kuu.moments(*of_Z, self.along, self.cov)
+        return mean + self.a @ KOx, variance
 
     def predictor(self) -> Predictor:
         """Zm = Z ∪ O, α = (L⁻ᵀh, a), W = QᵀL⁻¹ with S = Q diag(s) Qᵀ."""
-        alpha = jnp.concatenate([self.Kuu.inverse.T @ self.along, self.a])
-        points, along = jnp.concatenate([self.Z, self.O]), directions(self.cov, self.Kuu.inverse)
-        return Predictor(self.kernel, points, alpha, self.Z, *along, self.Kuu.jitter)
+        at = self.basis
+        alpha = jnp.concatenate([at.Kuu.inverse.T @ self.along, self.a])
+        points, along = jnp.concatenate([at.Z, at.O]), directions(self.cov, at.Kuu.inverse)
+        return Predictor(at.kernel, points, alpha, at.Z, *along, at.Kuu.jitter)
 
 
-class CollapsedDecoupled(eqx.Module):
-    """Points of the covariance and of the mean whose q is the best one, integrated out: the posterior of
-    `bounds.collapsed_orthogonal` and `bounds.collapsed_decoupled`."""
+class AbstractDecoupled(AbstractPosterior):
+    """Points Z of the covariance and O of the mean, whose coefficients are a.
 
-    Z: Points
-    O: Float[Number, "G D"]
-    jitter: float | None = eqx.field(static=True, default=None)
+    `columns` [K] names some columns of the matrix of the quadratic form of a, drawn without regard to a; then the form
+    is estimated from these alone, without bias (appendix A.3), in O(GK + GM) instead of O(G² + GM).
+    """
+
+    places: ClassVar[tuple[str, ...]] = ("Z", "O")
+    O: eqx.AbstractVar[Float[Number, "G D"]]
+    a: eqx.AbstractVar[Coefficients]
+    columns: eqx.AbstractVar[Columns]
+
+    @property
+    def mean_points(self) -> Any:
+        """The points of the mean's kernel functions."""
+        return self.O
+
+    def basis(self, kernel: AbstractKernel) -> DecoupledBasis:
+        """One factorisation, of K_uu."""
+        Z, O = jnp.asarray(self.Z), jnp.asarray(self.mean_points)
+        return DecoupledBasis(kernel, Z, O, prior_factor(kernel, Z, self.jitter))
+
+    def _hybrid(self, basis: DecoupledBasis, q: AbstractGaussian, means) -> DecoupledProjection:
+        """`means` takes (m, A_O a) to E v and h = E v − A_O a; E log p is that of v ~ N(E v, S), less ½ aᵀCa."""
+        a, m, cov = jnp.asarray(self.a), jnp.asarray(q.mean), q.covariance()
+        A_O = basis.Kuu.whiten(basis.kernel(basis.Z, basis.O))
+        mean, h = means(m, A_O @ a)
+        log_prior = log_standard_normal(mean, cov) - 0.5 * self._norm(basis, a, A_O)
+        return DecoupledProjection(basis, h, a, cov, log_prior, q.entropy())
+
+    def _inverse(self, basis: DecoupledBasis, a: Float[Array, " G"], B: Float[Array, "M M"]) -> DecoupledProjection:
+        """S = (I + LᵀBL)⁻¹ and the mean k(x, O) a, whose squared norm is aᵀK_OO a."""
+        Kuu, none = basis.Kuu, jnp.zeros((0, len(basis.O)), basis.O.dtype)
+        M, dtype = len(basis.Z), basis.Z.dtype
+        # LᵀR = L⁻¹KR: L itself is a constant to derivatives.
+        W = Kuu.whiten(Kuu.K @ jnp.tril(B))
+        P = factorise(jnp.eye(M, dtype=dtype) + W @ W.T)
+        half = P.whiten(jnp.eye(M, dtype=dtype))  # S = P⁻¹ = (P^-½)ᵀ P^-½
+        cov = transposed_product(half, half)
+        entropy = 0.5 * M * (1 + jnp.log(2 * jnp.pi)) - P.half_logdet()
+        zero = jnp.zeros(M, dtype)
+        log_prior = log_standard_normal(zero, cov) - 0.5 * self._norm(basis, a, none)
+        return DecoupledProjection(basis, zero, a, cov, log_prior, entropy)
+
+    def _norm(self, basis: DecoupledBasis, a: Float[Array, " G"], A_O: Float[Array, "K G"]) -> Scalar:
+        """aᵀCa of C = K_OO − A_OᵀA_O + εI; with columns K, (G/|K|) Σ_{j ∈ K} aᵀc_j a_j, whose mean over all K it is."""
+        O, kernel = basis.O, basis.kernel
+        K = slice(None) if self.columns is None else jnp.asarray(self.columns)
+        points, part = O[K], a[K]
+        square = _nugget(kernel, O, self.jitter) * part @ part
+        product = a @ (kernel(O, points) @ part) - (A_O @ a) @ (A_O[:, K] @ part) + square
+        return len(O) / max(len(points), 1) * product
 
 
-class Orthogonal(AbstractPosterior):
+class Orthogonal(AbstractDecoupled):
     """The orthogonally decoupled family (12). With c(x, x′) = k(x, x′) − k_xu K_uu⁻¹ k_ux′, q(v) = N(m, S), v = L⁻¹u:
         E f(x) = a_xᵀm + c(x, O) a        V f(x) = that of `Whitened`
         KL = KL[q(v) ‖ N(0, I)] + ½ aᵀCa,  C = c(O, O).
     O models what Z cannot: with log-concave likelihoods the bound is concave in (m, a, chol S). Without O it is
-    `Whitened`.
-
-    `columns` [K] names some columns of C, drawn without regard to a; then aᵀCa is estimated from these alone, without
-    bias (appendix A.3), in O(GK + GM) instead of O(G² + GM).
+    `Whitened`. `columns` are those of C.
     """
 
     own: ClassVar[tuple[str, ...]] = ("q", "a")
@@ -112,17 +169,17 @@ class Orthogonal(AbstractPosterior):
     columns: Columns = None
     jitter: float | None = eqx.field(static=True, default=None)
 
-    def project(self, kernel: AbstractKernel) -> DecoupledProjection:
+    def on(self, basis: DecoupledBasis) -> DecoupledProjection:
         """a_xᵀm + c(x, O)a = a_xᵀ(m − A_O a) + k(x, O)a,  A_O = L⁻¹K_uO."""
-        return _hybrid(self, kernel, lambda m, A_Oa: (m, m - A_Oa))
+        return self._hybrid(basis, self.q, lambda m, A_Oa: (m, m - A_Oa))
 
 
-class Hybrid(AbstractPosterior):
+class Hybrid(AbstractDecoupled):
     """The hybrid family (11), the mean basis not orthogonal to Z:
         E f(x) = a_xᵀm + k(x, O) a        V f(x) = that of `Whitened`
         KL = ½ (tr S − log |S| − M) + ½ ‖E f‖²,  ‖E f‖² = ‖m + A_O a‖² + aᵀCa  the squared RKHS norm of the whole mean.
     It is `Orthogonal` with m + A_O a for m: the same posteriors, worse conditioned in (m, a). `q` holds m and S, and is
-    not q(v), whose mean is m + A_O a. `columns` as there.
+    not q(v), whose mean is m + A_O a. `columns` are those of C.
     """
 
     own: ClassVar[tuple[str, ...]] = ("q", "a")
@@ -133,19 +190,19 @@ class Hybrid(AbstractPosterior):
     columns: Columns = None
     jitter: float | None = eqx.field(static=True, default=None)
 
-    def project(self, kernel: AbstractKernel) -> DecoupledProjection:
+    def on(self, basis: DecoupledBasis) -> DecoupledProjection:
         """E v = m + A_O a."""
-        return _hybrid(self, kernel, lambda m, A_Oa: (m + A_Oa, m))
+        return self._hybrid(basis, self.q, lambda m, A_Oa: (m + A_Oa, m))
 
 
-class Decoupled(AbstractPosterior):
+class Decoupled(AbstractDecoupled):
     """The decoupled family (8) of Cheng and Boots 2017, O their α and Z their β; `B` [M, M] holds R, B = RRᵀ (only its
     lower triangle is read):
         E f(x) = k(x, O) a        C[f(x), f(x′)] = k(x, x′) − k_xu (B⁻¹ + K_uu)⁻¹ k_ux′
         KL = ½ [aᵀK_OO a + log |I + K_uu B| − tr(K_uu (B⁻¹ + K_uu)⁻¹)].
     In v = L⁻¹u the covariance is S = (I + LᵀBL)⁻¹, of `Whitened` with more precision than the prior; so the KL's last
     two terms are tr S − log |S| − M. It has no Gaussian q in coordinates: `Optax` trains it. The bound is not concave
-    in (a, R). `columns` as for `Orthogonal`, of K_OO.
+    in (a, R). `columns` are those of K_OO.
     """
 
     own: ClassVar[tuple[str, ...]] = ("a", "B")
@@ -156,19 +213,17 @@ class Decoupled(AbstractPosterior):
     columns: Columns = None
     jitter: float | None = eqx.field(static=True, default=None)
 
-    # Any: `trainable` walks models of numbers that stand for places.
     @property
     def q(self) -> Any:  # pyright: ignore[reportIncompatibleVariableOverride]
         """(a, R): all that is variational."""
         return self.a, self.B
 
-    def project(self, kernel: AbstractKernel) -> DecoupledProjection:
+    def on(self, basis: DecoupledBasis) -> DecoupledProjection:
         """h = 0."""
-        Z, O, a = map(jnp.asarray, (self.Z, self.O, self.a))
-        return _inverse(kernel, Z, O, a, self.B, self.columns, self.jitter)
+        return self._inverse(basis, jnp.asarray(self.a), self.B)
 
 
-class InverseHybrid(AbstractPosterior):
+class InverseHybrid(AbstractDecoupled):
     """The hybrid basis in its original form (appendix of Cheng and Boots 2017): `Decoupled` with α = O ∪ Z,
         E f(x) = k(x, O) a + k(x, Z) b,
     so that its mean has all that `Unwhitened` has, and Z moves both. `columns` are those of O ∪ Z.
@@ -188,11 +243,14 @@ class InverseHybrid(AbstractPosterior):
         """(a, b, R): all that is variational."""
         return self.a, self.b, self.B
 
-    def project(self, kernel: AbstractKernel) -> DecoupledProjection:
-        """As `Decoupled`."""
-        Z, O, a, b = map(jnp.asarray, (self.Z, self.O, self.a, self.b))
-        points, coefficients = jnp.concatenate([O, Z]), jnp.concatenate([a, b])
-        return _inverse(kernel, Z, points, coefficients, self.B, self.columns, self.jitter)
+    @property
+    def mean_points(self) -> Any:
+        """O ∪ Z."""
+        return jnp.concatenate([jnp.asarray(self.O), jnp.asarray(self.Z)])
+
+    def on(self, basis: DecoupledBasis) -> DecoupledProjection:
+        """As `Decoupled`, with the coefficients (a, b)."""
+        return self._inverse(basis, jnp.concatenate([jnp.asarray(self.a), jnp.asarray(self.b)]), self.B)
 
 
 class OrthogonalBasis(eqx.Module):
@@ -221,40 +279,7 @@ class OrthogonalBasis(eqx.Module):
         return A, self.kernel(self.O, X) - transposed_product(self.A_O, A), d
 
 
-def _hybrid(posterior, kernel, means) -> DecoupledProjection:
-    """`means` takes (m, A_O a) to E v and h = E v − A_O a; E log p is that of v ~ N(E v, S), less ½ aᵀCa."""
-    Z, O, a, m = map(jnp.asarray, (posterior.Z, posterior.O, posterior.a, posterior.q.mean))
-    Kuu, cov = prior_factor(kernel, Z, posterior.jitter), posterior.q.covariance()
-    A_O = Kuu.whiten(kernel(Z, O))
-    mean, h = means(m, A_O @ a)
-    log_prior = log_standard_normal(mean, cov) - 0.5 * _norm(kernel, O, a, A_O, posterior.jitter, posterior.columns)
-    return DecoupledProjection(kernel, Z, O, Kuu, h, a, cov, log_prior, posterior.q.entropy())
-
-
-def _inverse(kernel, Z, O, a, B, columns, jitter) -> DecoupledProjection:
-    """The projection with S = (I + LᵀBL)⁻¹ and the mean k(x, O) a, whose squared norm is aᵀK_OO a."""
-    Kuu, none = prior_factor(kernel, Z, jitter), jnp.zeros((0, O.shape[0]), O.dtype)
-    eye = jnp.eye(Z.shape[0], dtype=Z.dtype)
-    # LᵀR = L⁻¹KR: L itself is a constant to derivatives.
-    W = Kuu.whiten(Kuu.K @ jnp.tril(B))
-    P = factorise(eye + W @ W.T)
-    half = P.whiten(eye)  # S = P⁻¹ = (P^-½)ᵀ P^-½
-    cov = transposed_product(half, half)
-    entropy = 0.5 * Z.shape[0] * (1 + jnp.log(2 * jnp.pi)) - P.half_logdet()
-    zero = jnp.zeros(Z.shape[:1], Z.dtype)
-    log_prior = log_standard_normal(zero, cov) - 0.5 * _norm(kernel, O, a, none, jitter, columns)
-    return DecoupledProjection(kernel, Z, O, Kuu, zero, a, cov, log_prior, entropy)
-
-
 def _nugget(kernel, O, jitter) -> Scalar:
     """ε of O: relative to its mean prior variance, as that of Z is."""
     level = default_jitter(O.dtype) if jitter is None else jitter
     return level * jnp.sum(kernel.diag(O)) / max(O.shape[0], 1)
-
-
-def _norm(kernel, O, a, A_O, jitter, columns) -> Scalar:
-    """aᵀCa of C = K_OO − A_OᵀA_O + εI; with columns K, (G/|K|) Σ_{j ∈ K} aᵀc_j a_j, whose mean over all K it is."""
-    K = slice(None) if columns is None else jnp.asarray(columns)
-    points, part = O[K], a[K]
-    product = a @ (kernel(O, points) @ part) - (A_O @ a) @ (A_O[:, K] @ part) + _nugget(kernel, O, jitter) * part @ part
-    return O.shape[0] / max(points.shape[0], 1) * product

@@ -1,0 +1,79 @@
+"""What estimators compute from a predictor, a likelihood p(y | f) and scaled rows X [N, D].
+
+All but `draw` and `covariance` are compiled and applied in blocks of rows by `serving.evaluate`.
+"""
+
+import jax
+import jax.numpy as jnp
+
+from ..linalg import factorise
+
+__all__ = [
+    "covariance",
+    "draw",
+    "latent",
+    "latent_mean",
+    "log_density",
+    "log_probabilities",
+    "mean",
+    "mean_of_paths",
+    "moments",
+]
+
+
+def latent_mean(predictor, likelihood, X):
+    """Means of the latent functions, [N] or [C, N]."""
+    return predictor(X)[0]  # the variance, which is not returned, is not compiled
+
+
+def latent(predictor, likelihood, X):
+    """Means and variances of the latent functions, [2, N] or [2, C, N]."""
+    return jnp.stack(predictor(X))
+
+
+def mean(predictor, likelihood, X):
+    """E y, [N]; under a Gaussian likelihood no variance of f is compiled."""
+    return likelihood.predict(*predictor(X))[0]
+
+
+def moments(predictor, likelihood, X):
+    """Mean and variance of y, [2, N]."""
+    return jnp.stack(likelihood.predict(*predictor(X)))
+
+
+def log_density(predictor, likelihood, X, y):
+    """log p(yᵢ | xᵢ), [N]."""
+    return likelihood.log_density(*predictor(X), y)
+
+
+def log_probabilities(predictor, likelihood, X):
+    """log P(y = k) of every class, [K, N]."""
+    return likelihood.log_probabilities(*predictor(X))
+
+
+def mean_of_paths(paths, likelihood, X):
+    """E[y | f] for drawn functions f, [S, N]."""
+    return likelihood.moments(paths(X)).mean
+
+
+@jax.jit
+def covariance(predictor, X):
+    """Joint covariance of the latent function at the rows of X, [N, N] or [C, N, N]."""
+    return predictor.covariance(X)
+
+
+@jax.jit
+def draw(predictor, X, noise):
+    """Joint draws of the latent functions at the rows of X, [S, N] or [C, S, N], from standard normal noise of that
+    shape.
+
+    The root of the covariance is taken in units of the prior's standard deviations, with jitter in those: what is drawn
+    at a row does not depend on the rows after it.
+    """
+    level = 1e-12 if X.dtype == jnp.float64 else 1e-6
+    # A row of no variance, as `Linear` has at 0, is no reason to divide by it.
+    scale = jnp.sqrt(jnp.maximum(predictor.prior(X), jnp.finfo(X.dtype).tiny))
+    eye = level * jnp.eye(len(X), dtype=X.dtype)
+    K = predictor.covariance(X) / scale[..., :, None] / scale[..., None, :] + eye
+    root = scale[..., :, None] * jnp.vectorize(lambda K: factorise(K).L, signature="(n,n)->(n,n)")(K)
+    return predictor(X)[0][..., None, :] + noise @ root.mT
