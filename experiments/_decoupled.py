@@ -70,7 +70,7 @@ def stepper_of(rule: str, rate: float) -> AbstractStepper:
     if rule == "orthogonal, Adam for a":
         return NaturalGradient(constant(1.0), optax.adam(rate), POINTS, False)
     mean = {"joint": JointMean(), "(16a)": ExactMean(), "(17)": ApproximateMean()}[rule.split(", ")[1]]
-    return OrthogonalNaturalGradient(constant(1.0), mean, frozen=POINTS, tight=False)
+    return OrthogonalNaturalGradient(constant(1.0), mean=mean, frozen=POINTS, tight=False)
 
 
 def natural_course(stepper: AbstractStepper, model: Model, data: Dataset, steps: int) -> dict:

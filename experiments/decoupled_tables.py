@@ -145,7 +145,7 @@ def course(method: str, model: Model, data: Dataset, config: Config, at: np.ndar
     state = start(model, stepper, data)
     for part in at:
         rate = jnp.asarray(0.5 * config.rate * (1 + np.cos(np.pi * part)))
-        state = eqx.tree_at(lambda state: state.stepper_state.rest.hyperparams["learning_rate"], state, rate)
+        state = eqx.tree_at(lambda state: state.stepper_state.optimiser.hyperparams["learning_rate"], state, rate)
         state = advance(state, stepper, data, config)
     return state
 
@@ -157,7 +157,7 @@ def stepper_of(method: str, N: int, config: Config) -> AbstractStepper:
     of = METHODS[method]
     adam, gamma = optax.inject_hyperparams(optax.adam)(config.rate), averaging(N, config.batch, 5.0, 0.1)
     if of.G and of.joint:
-        return OrthogonalNaturalGradient(gamma, rest=adam, tight=of.tight)
+        return OrthogonalNaturalGradient(gamma, hyper_optimiser=adam, tight=of.tight)
     return NaturalGradient(gamma, adam, (), of.tight)
 
 

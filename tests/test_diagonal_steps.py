@@ -37,7 +37,7 @@ from pseudopoint.optimise.minibatch import (
     DiagonalPrecisionNaturalGradient,
     constant,
 )
-from pseudopoint.optimise.minibatch.diagonal import Local, precision_direction
+from pseudopoint.optimise.minibatch.diagonal import Local, NaturalDiagonalRule, precision_direction
 from pseudopoint.params import cast
 from pseudopoint.posteriors import DiagonalPrecision, IndependentLatents, LogPrecision, Model, Whitened
 
@@ -199,18 +199,18 @@ def test_a_step_shrinks_g_the_more_the_lower_its_target_and_never_more_than_by_h
 
     def after(x):
         at = Local(one, one, g[:1], g[:1], zeros, zeros[0], zeros[0], g[:1], g[:1], g[:1], 0.5 * x[None], one)
-        return DiagonalPrecisionNaturalGradient(constant(1.0)).rule(at, 1.0, 0.0)[1][0]
+        return NaturalDiagonalRule().move(at, 1.0, 0.0)[1][0]
 
     ours = jax.jit(jax.vmap(after))(x)
     close(ours, [0.5, 0.5, 0.5, 0.625, 1 - 1e-6, 1.0, 4.0], 1e-11)
 
 
 @pytest.mark.parametrize("rule", RULES, ids=IDS)
-def test_minibatches_with_the_rest_in_the_same_pass_climb(rule):
+def test_minibatches_with_hyperparameters_in_the_same_pass_climb(rule):
     p = problem(0, 96, M)
     every = p.data()
     start = shifted(p, np.zeros(M), np.ones(M), jitter=None)
-    one = rule(constant(0.1), rest=optax.adam(0.02), frozen=(lambda m: m.kernel.variance,))
+    one = rule(constant(0.1), hyper_optimiser=optax.adam(0.02), frozen=(lambda m: m.kernel.variance,))
 
     @jax.jit
     def run(model):

@@ -74,7 +74,7 @@ def svgp():
 
 
 def natural(gamma):
-    return NaturalGradient(lambda t: gamma, rest=None, tight=False)
+    return NaturalGradient(lambda t: gamma, hyper_optimiser=None, tight=False)
 
 
 @jax.jit

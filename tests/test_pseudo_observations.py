@@ -126,7 +126,7 @@ def test_joint_steps_climb_and_no_observation_is_more_certain_than_the_jitter_le
     data, jitter = dataset(X, np.sin(3 * X[:, 0])), 1e-2
     q = PseudoObservations(np.zeros(12), np.ones(12))
     start = cast(Model(RBF(0.5, 1.0), Gaussian(1e-3), DiagonalPrecision(X[::5], q, jitter)), jnp.float64)
-    rule = partial(DiagonalPrecisionNaturalGradient, rest=optax.adam(0.01))
+    rule = partial(DiagonalPrecisionNaturalGradient, hyper_optimiser=optax.adam(0.01))
     after, info = steps(rule, 1.0, start, data, 300)
     assert not info.rejected.any() and info.bound[-1] > info.bound[10] + 5
     ceiling = 1 / (jitter * after.kernel.variance)

@@ -20,7 +20,7 @@ from pseudopoint.optimise.fullbatch import (
     line_search,
 )
 from pseudopoint.optimise.fullbatch.line_search import Point, brent
-from pseudopoint.optimise.minibatch.base import with_q
+from pseudopoint.optimise.minibatch.energy import with_q
 from pseudopoint.params import cast, trainable
 from pseudopoint.posteriors import IndependentLatents, Model
 

@@ -100,7 +100,7 @@ def test_it_is_below_the_evidence():
     assert standard < float(bounds.elbo(best, few, 2).value) < evidence
 
 
-def test_any_stepper_learns_v_with_the_rest_and_several_functions_share_it():
+def test_any_stepper_learns_v_with_the_hyperparameters_and_several_functions_share_it():
     C, rng = 3, np.random.default_rng(3)
     each = Whitened(P.Z, jax.tree.map(lambda x: jnp.stack([jnp.asarray(x)] * C), precision_form(*Q)))
     y = rng.integers(C, size=N).astype(float)

@@ -233,7 +233,7 @@ def test_other_likelihoods_climb_at_every_full_step_to_where_the_slope_is_zero(n
 
 def test_the_curvature_of_the_majoriser_is_averaged_over_steps():
     start, data = solve(*PRIOR, likelihood=StudentT(0.3, 3.0)), P.data()
-    half, full = (step(SolveNaturalGradient(constant(g)), start, data)[1].majorised for g in (0.5, 1.0))
+    half, full = (step(SolveNaturalGradient(constant(g)), start, data)[1].rule.majorised for g in (0.5, 1.0))
     close(half.X, 0.5 * full.X, 1e-12)
     close(half.P, 0.5 * (np.eye(M) + full.P), 1e-12)
     close(half.Pw, 0.5 * (np.eye(M2) + full.Pw), 1e-12)
@@ -265,10 +265,10 @@ def test_several_latent_functions_climb_together():
     model = several([PRIOR[0]] * 2, [PRIOR[1]] * 2, Softmax(2))
     _, state, info = step(SolveNaturalGradient(constant(1.0)), model, data, 30)
     assert not info.rejected.any() and (np.diff(info.bound) > -1e-9).all() and info.bound[-1] > info.bound[0] + 3
-    assert state.X.shape == (2, M, M2) and float(info.gradient_norm[-1]) < 1e-6
+    assert state.rule.X.shape == (2, M, M2) and float(info.gradient_norm[-1]) < 1e-6
 
 
-def test_the_rest_gets_the_gradient_of_the_bound_from_the_same_pass():
+def test_hyperparameters_get_the_gradient_of_the_bound_from_the_same_pass():
     stepper = SolveNaturalGradient(constant(0.3), optax.sgd(0.1), (lambda m: m.posterior.O,))
     frozen = (lambda m: [m.posterior.q, m.posterior.r], lambda m: m.posterior.O)
     hyper = trainable(solve(), *frozen)

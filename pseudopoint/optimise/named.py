@@ -204,8 +204,8 @@ def _natural_and_adam(N: int, B: int, options: Options, dual: bool = False) -> A
 
 @lru_cache(maxsize=32)
 def _natural_and_descent(N: int, B: int, options: Options) -> AbstractStepper:
-    rest = _descent(N, options.learning_rate or 0.1, options.steps)
-    return NaturalGradient(_gamma(options, averaging(N, B, 5.0, 0.1)), rest, _frozen(options), options.tight)
+    descent = _descent(N, options.learning_rate or 0.1, options.steps)
+    return NaturalGradient(_gamma(options, averaging(N, B, 5.0, 0.1)), descent, _frozen(options), options.tight)
 
 
 @lru_cache(maxsize=32)

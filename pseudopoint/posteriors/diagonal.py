@@ -54,7 +54,7 @@ class PseudoObservations(AbstractPrecisionCoordinates):
     """θ and g = exp(ξ): q(u) ∝ p(u) Πᵢ exp(θᵢuᵢ − ½gᵢuᵢ²), the prior and Gaussian observations θᵢ/gᵢ of variance 1/gᵢ.
 
     With both held q follows the prior as hyperparameters move and stays near its optimum; with μ held it does not (see
-    `AbstractDiagonalPrecisionStep`). They are natural parameters of the family, θ = S⁻¹m = (I + GK)μ (Kobe 2021, 3.5,
+    `optimise.minibatch.diagonal`). They are natural parameters of the family, θ = S⁻¹m = (I + GK)μ (Kobe 2021, 3.5,
     in other coordinates; for a dense G, Adam, Chang, Khan and Solin 2021); at g → 0 θ is μ.
     """
 

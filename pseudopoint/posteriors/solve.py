@@ -53,7 +53,7 @@ class SolveProjection(AbstractProjection):
     """q(f) through aᵢ = L⁻¹k_ui and cᵢ = L_c⁻¹(k_Oi − A_Oᵀaᵢ), A_O = L⁻¹K_uO, L_cL_cᵀ = K_OO − A_OᵀA_O + εI:
         E f(x) = aᵀm + cᵀm_w        V f(x) = aᵀSa + cᵀS_wc + (k(x, x) − ‖a‖² − ‖c‖²).
     `log_prior` is E_q[log p(v) + log p(w)], `entropy` that of q(v)q(w). `probe` is a covariance of v and w that is 0:
-    the slope of a bound in it is what couples the means of both (`optimisers.solve`).
+    the slope of a bound in it is what couples the means of both (`optimise.minibatch.solve`).
     """
 
     stacks: ClassVar[bool] = True

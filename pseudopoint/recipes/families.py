@@ -40,8 +40,8 @@ __all__ = ["FAMILIES", "Family", "prior_q", "family_steppers", "several"]
 
 
 class Family(NamedTuple):
-    """Whether a family has more points O; how it starts from points and a kernel; and its stepper for (γ, optimiser of
-    the rest or None, frozen, tight)."""
+    """Whether a family has more points O; how it starts from points and a kernel; and its stepper for (γ,
+    hyper_optimiser or None, frozen, tight)."""
 
     more_points: bool
     start: Callable[[Any, Any, AbstractKernel], AbstractPosterior]
@@ -71,34 +71,18 @@ def _zeros(points):
     return jnp.zeros(len(points), points.dtype)
 
 
-def _natural(gamma, rest, frozen, tight):
-    return NaturalGradient(gamma, rest, frozen, tight)
-
-
-def _orthogonal(gamma, rest, frozen, tight):
-    return OrthogonalNaturalGradient(gamma, rest=rest, frozen=frozen, tight=tight)
-
-
-def _shift(gamma, rest, frozen, tight):
-    return DiagonalPrecisionNaturalGradient(gamma, rest, frozen)
-
-
-def _solve(gamma, rest, frozen, tight):
-    return SolveNaturalGradient(gamma, rest, frozen, tight)
-
-
-def _ordinary(gamma, rest, frozen, tight):
-    return None if rest is None else Optax(rest, frozen, tight)
+def _ordinary(gamma, hyper_optimiser, frozen, tight):
+    return None if hyper_optimiser is None else Optax(hyper_optimiser, frozen, tight)
 
 
 # By the names of `names.POSTERIORS`.
 FAMILIES: dict[str, Family] = {
-    "whitened": Family(False, lambda Z, O, kernel: Whitened(Z, prior_q(Z)), _natural),
-    "unwhitened": Family(False, _unwhitened, _natural),
+    "whitened": Family(False, lambda Z, O, kernel: Whitened(Z, prior_q(Z)), NaturalGradient),
+    "unwhitened": Family(False, _unwhitened, NaturalGradient),
     "diagonal": Family(
         False,
         lambda Z, O, kernel: DiagonalPrecision(Z, PseudoObservations(_zeros(Z), jnp.ones(len(Z), Z.dtype))),
-        _shift,
+        DiagonalPrecisionNaturalGradient,
     ),
     "decoupled": Family(
         True,
@@ -110,17 +94,17 @@ FAMILIES: dict[str, Family] = {
     "hybrid": Family(
         True,
         lambda Z, O, kernel: Hybrid(Z=Z, O=O, q=prior_q(Z), a=_zeros(O), jitter=None),
-        _natural,
+        NaturalGradient,
     ),
     "orthogonal": Family(
         True,
         lambda Z, O, kernel: Orthogonal(Z=Z, O=O, q=prior_q(Z), a=_zeros(O), jitter=None),
-        _orthogonal,
+        OrthogonalNaturalGradient,
     ),
     "solve": Family(
         True,
         lambda Z, O, kernel: SolveGP(Z=Z, O=O, q=prior_q(Z), r=prior_q(O), jitter=None),
-        _solve,
+        SolveNaturalGradient,
     ),
 }
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import equinox as eqx
 import jax
@@ -10,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..kernels import AbstractKernel
+from ..kernels import AbstractKernel, lengthscales
 from ..params import Number
 from .settings import Settings
 
@@ -39,12 +38,6 @@ class LengthscalePrior(eqx.Module):
         # Σⱼ (log ℓⱼ − log ℓ₀ⱼ)² / 2s²
         pairs = zip(lengthscales(kernel), self.centres, strict=True)
         return sum((jnp.sum((jnp.log(l / l0) / self.spread) ** 2) for l, l0 in pairs), jnp.asarray(0.0)) / 2
-
-
-def lengthscales(kernel: AbstractKernel) -> list[Any]:
-    """The lengthscales of a kernel and of those it is made of."""
-    has = lambda part: hasattr(part, "lengthscale")
-    return [part.lengthscale for part in jax.tree.leaves(kernel, is_leaf=has) if has(part)]
 
 
 @dataclass(frozen=True)

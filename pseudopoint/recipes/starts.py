@@ -8,7 +8,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..data import Dataset
-from ..kernels import AbstractStationary, Periodic
 from ..names import POSTERIORS
 from ..optimise.fullbatch import OptimiseResult
 from ..params import cast, trainable
@@ -154,10 +153,10 @@ def _warm(model, data, settings, prior, dtype) -> Model:
     learned = maximise(objective, prior, start, few, WARM_ITERATIONS, None, *held, box=box).model
     noisier = max(learned.likelihood, model.likelihood, key=lambda likelihood: float(likelihood.gaussian_noise))
     kernel = learned.kernel
-    if isinstance(kernel, AbstractStationary | Periodic):
-        longest = 2 * np.asarray(model.kernel.lengthscale)  # in the units of X, whatever they are
-        bounded = np.minimum(kernel.lengthscale, longest), np.minimum(kernel.variance, model.kernel.variance)
-        kernel = eqx.tree_at(lambda k: (k.lengthscale, k.variance), kernel, bounded)
+    if kernel.scales is not None:
+        lengthscale, variance = (np.asarray(x) for x in model.kernel.scales)
+        bounded = np.minimum(kernel.scales[0], 2 * lengthscale), np.minimum(kernel.scales[1], variance)
+        kernel = eqx.tree_at(lambda k: k.scales, kernel, bounded)
     return cast(Model(kernel, noisier), data.X.dtype)
 
 

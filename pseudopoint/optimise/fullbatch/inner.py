@@ -13,7 +13,7 @@ from ...data import Dataset
 from ...gaussians import MeanCovariance, MeanPrecision
 from ...linalg import Scalar, invert, solve_positive
 from ...posteriors import Model
-from ..minibatch.base import both_slopes, gaussian_entropy, majorises, next_precision, with_q
+from ..minibatch.energy import gaussian_entropy, majorises, next_precision, two_gradients, with_q
 from .anderson import Memory
 
 __all__ = ["best_q", "converge"]
@@ -84,7 +84,7 @@ def _full_step(at: AtRows, q: MeanPrecision, tight: bool) -> tuple[Scalar, MeanP
     def objective(mean, cov):
         return energies_at(at.with_q(MeanCovariance(mean, cov, known=True)), len(at.batch), tight)
 
-    value, (dm, dS), (_, minorant) = both_slopes(objective, q.mean, cov)
+    value, (dm, dS), (_, minorant) = two_gradients(objective, q.mean, cov)
     precision = next_precision(at.likelihood, q.precision, cov, -2 * dS, 1.0)
     step = solve_positive(-2 * minorant if majorises(at.likelihood) else precision, dm)
     return value + gaussian_entropy(half_logdet, q.mean.size), MeanPrecision(q.mean + step, precision)

@@ -17,7 +17,7 @@ import scipy.optimize
 
 from ...gaussians import MeanCovariance, forward, natural_gradient, to_expectation_slope
 from ...params import Trainable
-from ..minibatch.base import with_q
+from ..minibatch.energy import with_q
 from ..result import Progress
 from .objective import Objective, OptimiseResult
 

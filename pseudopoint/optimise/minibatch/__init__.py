@@ -1,12 +1,14 @@
 """Steppers for minibatches, and their step sizes."""
 
 from .alternating import *
-from .base import *
+from .columns import *
 from .coordinates import *
-from .decoupled import *
 from .diagonal import *
+from .energy import *
 from .gradient import *
 from .incremental import *
 from .natural import *
+from .orthogonal import *
 from .schedules import *
 from .solve import *
+from .step import *
