@@ -188,7 +188,7 @@ def test_a_kernel_is_printed_as_the_expression_that_makes_it(text):
 @pytest.mark.parametrize("name", KERNELS)
 def test_the_representation_of_a_kernel_evaluates_to_it(name):
     kernel = KERNELS[name](3)
-    again = eval(repr(kernel), {name: getattr(kernels, name) for name in kernels.__all__})
+    again = eval(repr(kernel), dict(vars(kernels)))
     assert repr(again) == repr(kernel)
     X, Z = rows()
     np.testing.assert_array_equal(evaluate(again, X, Z).K, evaluate(kernel, X, Z).K)
