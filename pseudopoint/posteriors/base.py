@@ -30,7 +30,7 @@ __all__ = [
     "features",
     "log_standard_normal",
     "prior_factor",
-    "whitened",
+    "whitened_features",
 ]
 
 Points = Float[Number, "M D"]
@@ -266,10 +266,10 @@ def features(
     kernel: AbstractKernel, Kuu: Factor, Z: Float[Array, "M D"], X: Float[Array, "N D"]
 ) -> tuple[Float[Array, "M N"], Float[Array, " N"]]:
     """A = L⁻¹K_uf [M, N] and the residual dᵢ = kᵢᵢ − ‖aᵢ‖² ≥ 0 [N]."""
-    return whitened(Kuu, kernel(Z, X), kernel.diag(X))
+    return whitened_features(Kuu, kernel(Z, X), kernel.diag(X))
 
 
-def whitened(
+def whitened_features(
     Kuu: Factor, Kux: Float[Array, "M N"], prior: Float[Array, " N"]
 ) -> tuple[Float[Array, "M N"], Float[Array, " N"]]:
     """`features` from the covariances k(Z, X) and kᵢᵢ."""

@@ -29,7 +29,7 @@ from .base import (
     features,
     log_standard_normal,
     prior_factor,
-    whitened,
+    whitened_features,
 )
 
 __all__ = [
@@ -82,7 +82,7 @@ class DecoupledProjection(AbstractProjection):
     def marginals_at(self, rows: Any) -> Marginals:
         """q(f) at rows. The residual is dᵢ given u, because O does not reduce the variance."""
         Kux, prior, KOx = rows
-        A, residual = whitened(self.basis.Kuu, Kux, prior)
+        A, residual = whitened_features(self.basis.Kuu, Kux, prior)
         return Marginals(self.along @ A + self.a @ KOx, quad_diag(self.cov, A), residual)
 
     def moments_at(self, rows: Any) -> tuple[Float[Array, " N"], Float[Array, " N"]]:

@@ -19,7 +19,7 @@ from .base import (
     directions,
     log_standard_normal,
     prior_factor,
-    whitened,
+    whitened_features,
 )
 
 __all__ = ["Projection", "Unwhitened", "Whitened"]
@@ -45,7 +45,7 @@ class Projection(AbstractProjection):
 
     def marginals_at(self, rows: Any) -> Marginals:
         """aᵀm, aᵀSa and dᵢ."""
-        A, residual = whitened(self.basis.Kuu, *rows)
+        A, residual = whitened_features(self.basis.Kuu, *rows)
         return Marginals(self.mean @ A, quad_diag(self.cov, A), residual)
 
     def moments_at(self, rows: Any) -> tuple[Float[Array, " N"], Float[Array, " N"]]:

@@ -8,7 +8,7 @@ import scipy.optimize
 from ..result import OptimiseResult
 from .objective import Objective
 
-__all__ = ["CONVERGED", "LIMIT", "descend", "lbfgsb", "remaining"]
+__all__ = ["lbfgsb"]
 
 PAIRS = 20  # differences of points and of gradients that approximate the Hessian
 WINDOW = 10  # iterations over which a gain is measured against `min_gain`
