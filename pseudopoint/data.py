@@ -136,7 +136,7 @@ class Standardiser(eqx.Module):
         """
         with np.errstate(over="ignore", invalid="ignore"):
             scaled = (X[:, self.columns] - self.mean) / self.scale
-            ordinary = np.max(np.abs(scaled), initial=0.0) < ORDINARY
+            ordinary = np.abs(scaled).max(initial=0.0) < ORDINARY
         return (scaled if ordinary else self._extreme(X[:, self.columns], dtype)).astype(dtype, copy=False)
 
     def _extreme(self, X, dtype):

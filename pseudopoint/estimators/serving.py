@@ -32,44 +32,41 @@ TILE, TILES = 100, 3  # the fewest rows of a tile, and the most tiles in a row: 
 
 
 class SquarePredictor(eqx.Module):
-    """A `Predictor` whose points are prepared for its kernel (`AbstractKernel.prepare`)."""
+    """A `Predictor` whose points are prepared for its kernel (`AbstractKernel.prepare`): Zv, and Zm if they differ."""
 
-    common: ClassVar[tuple[str, ...]] = ("kernel", "points", "mean_points")
+    common: ClassVar[tuple[str, ...]] = ("kernel", "points")
 
     kernel: AbstractKernel
-    points: Any
-    mean_points: Any
+    points: tuple
     predictor: Predictor
 
     @classmethod
     def of(cls, predictor: Predictor) -> "SquarePredictor":
         """The same predictions."""
-        points, mean_points = _prepared(predictor.kernel, (predictor.Zv, predictor.Zm))
-        return cls(predictor.kernel, points, mean_points, predictor)
+        points = (predictor.Zv,) if predictor.shared else (predictor.Zv, predictor.Zm)
+        return cls(predictor.kernel, _prepared(predictor.kernel, points), predictor)
 
     def __call__(self, X: Float[Array, "N D"]) -> tuple[Float[Array, " N"], Float[Array, " N"]]:
         """Mean and variance of f at the rows of X, each [N]."""
-        Kvx = self.kernel.from_prepared(self.points, X)
-        Kmx = Kvx if self.predictor.shared else self.kernel.from_prepared(self.mean_points, X)
-        return self.predictor.moments(Kvx, Kmx, self.kernel.diag(X))
+        K = [self.kernel.from_prepared(points, X) for points in self.points]
+        return self.predictor.moments(K[0], K[-1], self.kernel.diag(X))
 
 
 class TriangularPredictor(eqx.Module):
     """A `Predictor` for half the operations: V f(x) = k(x, x) − ‖T k(Zv, x)‖² with TᵀT = Wᵀ diag(1 − s) W.
 
     T is lower triangular and kept in tiles, row by row, without those above the diagonal. `points` are those of each
-    row of tiles, prepared for the kernel. The variance is one difference, which float32 would not resolve where q
-    leaves little of the prior.
+    row of tiles, prepared for the kernel; `mean_points` is Zm, or nothing where the mean has the same points. The
+    variance is one difference, which float32 would not resolve where q leaves little of the prior.
     """
 
     common: ClassVar[tuple[str, ...]] = ("kernel", "points", "mean_points")
 
     kernel: AbstractKernel
     points: tuple
-    mean_points: Any
+    mean_points: tuple
     alpha: Float[Number, " M1"]
     tiles: tuple[tuple[Float[Number, "_ _"], ...], ...]
-    shared: bool = eqx.field(static=True, default=False)
 
     @classmethod
     def of(cls, predictor: Predictor) -> "TriangularPredictor":
@@ -79,20 +76,24 @@ class TriangularPredictor(eqx.Module):
         n = min(max(1, len(T) // TILE), TILES)
         parts = [slice(*ends) for ends in pairwise(len(T) * i // n for i in range(n + 1))]
         tiles = tuple(tuple(T[rows, columns] for columns in parts[: i + 1]) for i, rows in enumerate(parts))
-        *points, mean_points = _prepared(predictor.kernel, (*(predictor.Zv[part] for part in parts), predictor.Zm))
-        return cls(predictor.kernel, tuple(points), mean_points, predictor.alpha, tiles, predictor.shared)
+        blocks = tuple(predictor.Zv[part] for part in parts)
+        mean_blocks = () if predictor.shared else (predictor.Zm,)
+        points, mean_points = (_prepared(predictor.kernel, of) for of in (blocks, mean_blocks))
+        return cls(predictor.kernel, points, mean_points, predictor.alpha, tiles)
 
     def __call__(self, X: Float[Array, "N D"]) -> tuple[Float[Array, " N"], Float[Array, " N"]]:
         """Mean and variance of f at the rows of X, each [N]; the variance is at least ε k(x, x)."""
         prior = self.kernel.diag(X)
-        mean = jnp.zeros_like(prior) if self.shared else self.alpha @ self.kernel.from_prepared(self.mean_points, X)
+        mean = jnp.zeros_like(prior)
+        for points in self.mean_points:
+            mean = self.alpha @ self.kernel.from_prepared(points, X)
         explained, covariances, end = jnp.zeros_like(prior), [], 0
         for points, row in zip(self.points, self.tiles, strict=True):
             start, end = end, end + len(row[-1])
             covariances.append(
                 self.kernel.from_prepared(points, X)
             )  # one array a tile, so that none is copied for its product
-            if self.shared:
+            if not self.mean_points:
                 mean += self.alpha[start:end] @ covariances[-1]
             t = row[0] @ covariances[0]
             for T, K in zip(row[1:], covariances[1:], strict=True):
@@ -168,9 +169,9 @@ def in_blocks(model: Any, apply: Callable[..., Any], width: int, X: np.ndarray, 
             if start == 0:
                 whole = np.empty((*part.shape[:-1], len(X)))
             whole[..., start : start + count] = part[..., :count]
-    bad = ~(whole < np.inf)  # log densities may be −∞
-    if bad.any():
-        row = int(np.argmax(bad.reshape(-1, len(X)).any(axis=0)))
+    good = whole < np.inf  # log densities may be −∞
+    if not good.all():
+        row = int(np.argmin(good.reshape(-1, len(X)).all(axis=0)))
         raise ValueError(
             f"what is predicted for row {row} is no finite number: its values, such as {np.max(np.abs(X[row])):g}, "
             "are too far from all training rows for this kernel and likelihood"

@@ -16,12 +16,12 @@ SAMPLED = 9  # rows whose median is the middle
 
 
 class Anchored(NamedTuple):
-    """Rows X and all that `squared_distance` reads of them: x = X − centre and ‖x‖²."""
+    """Rows X and all that `squared_distance` computes of them alone: with x = X − centre, ‖x‖² and (x, ‖x‖², 1)."""
 
     rows: Float[Array, "N D"]
     centre: Float[Array, " D"]
-    x: Float[Array, "N D"]
-    xx: Float[Array, " N"]
+    squares: Float[Array, " N"]
+    left: Float[Array, "N D+2"]
 
 
 def anchored(X: Float[Array, "N D"]) -> Anchored:
@@ -29,7 +29,8 @@ def anchored(X: Float[Array, "N D"]) -> Anchored:
     X = _finite(X)
     centre = lax.stop_gradient(middle(X))
     x = _cut(X - centre, X.shape[1])
-    return Anchored(X, centre, x, jnp.sum(x**2, axis=1))
+    xx = jnp.sum(x**2, axis=1)
+    return Anchored(X, centre, xx, jnp.column_stack([x, xx, jnp.ones_like(xx)]))
 
 
 def squared_distance(X: Float[Array, "N D"], Z: Float[Array, "M D"]) -> Float[Array, "N M"]:
@@ -52,9 +53,8 @@ def squared_distance_from(X: Anchored, Z: Float[Array, "M D"]) -> Float[Array, "
     Z, D = _finite(Z), Z.shape[1]
     z = _cut(Z - X.centre, D)
     zz = jnp.sum(z**2, axis=1)
-    left = jnp.column_stack([X.x, X.xx, jnp.ones_like(X.xx)])
     right = jnp.column_stack([-2 * z, jnp.ones_like(zz), zz])
-    product, rounding = left @ right.T, (8 + D**0.5) * float(jnp.finfo(Z.dtype).eps) * (X.xx[:, None] + zz)
+    product, rounding = X.left @ right.T, (8 + D**0.5) * float(jnp.finfo(Z.dtype).eps) * (X.squares[:, None] + zz)
     if D <= DIRECT:
         value = sum((_cut(X.rows[:, d, None] - Z[:, d], D) ** 2 for d in range(D)), jnp.zeros_like(product))
     else:

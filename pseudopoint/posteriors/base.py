@@ -7,7 +7,7 @@ bounds and predictions need.
 
 from abc import abstractmethod
 from collections.abc import Callable
-from typing import Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -148,7 +148,12 @@ class AbstractProjection(eqx.Module):
     """
 
     stacks: ClassVar[bool] = False
-    basis: eqx.AbstractVar[Any]
+    if TYPE_CHECKING:  # fields of abstract classes would become arguments of `__init__`
+
+        def __getattr__(self, name: str) -> Any: ...
+
+    else:
+        basis: eqx.AbstractVar[Any]
 
     @property
     @abstractmethod
@@ -194,9 +199,14 @@ class AbstractPosterior(eqx.Module):
     closed_form: ClassVar[bool] = False
     own: ClassVar[tuple[str, ...]] = ("q",)
     places: ClassVar[tuple[str, ...]] = ("Z",)
-    Z: eqx.AbstractVar[Points]
-    q: eqx.AbstractVar[Any]
-    jitter: eqx.AbstractVar[float | None]
+    if TYPE_CHECKING:  # as in `AbstractProjection`
+
+        def __getattr__(self, name: str) -> Any: ...
+
+    else:
+        Z: eqx.AbstractVar[Points]
+        q: eqx.AbstractVar[Any]
+        jitter: eqx.AbstractVar[float | None]
 
     # Any, here and below: `trainable` walks models of numbers that stand for places.
     @property
@@ -239,13 +249,14 @@ class AbstractPosterior(eqx.Module):
 class AbstractWrapper(AbstractPosterior):
     """A posterior made of another one, `base`, whose points and q are its own."""
 
-    base: eqx.AbstractVar[AbstractPosterior]
+    if not TYPE_CHECKING:
+        base: eqx.AbstractVar[AbstractPosterior]
 
-    Z = property(lambda self: self.base.Z)  # pyright: ignore[reportAssignmentType]
-    q = property(lambda self: self.base.q)  # pyright: ignore[reportAssignmentType]
-    jitter = property(lambda self: self.base.jitter)  # pyright: ignore[reportAssignmentType]
-    one = property(lambda self: self.base.one)  # pyright: ignore[reportAssignmentType]
-    points = property(lambda self: self.base.points)  # pyright: ignore[reportAssignmentType]
+    Z = property(lambda self: self.base.Z)
+    q = property(lambda self: self.base.q)
+    jitter = property(lambda self: self.base.jitter)
+    one = property(lambda self: self.base.one)  # pyright: ignore[reportIncompatibleMethodOverride]
+    points = property(lambda self: self.base.points)  # pyright: ignore[reportIncompatibleMethodOverride]
 
 
 def features(

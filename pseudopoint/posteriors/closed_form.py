@@ -21,7 +21,7 @@ class AbstractClosedForm(AbstractPosterior):
     remedy: ClassVar[str]
 
     @property
-    def q(self) -> Any:  # pyright: ignore[reportIncompatibleVariableOverride]
+    def q(self) -> Any:
         """No numbers."""
         return ()
 
@@ -29,7 +29,7 @@ class AbstractClosedForm(AbstractPosterior):
         """Raises TypeError."""
         raise TypeError(f"{type(self).__name__} has no q of its own, as the best one is integrated out: {self.remedy}")
 
-    on = basis
+    on = basis  # pyright: ignore[reportAssignmentType]
 
 
 class Exact(AbstractClosedForm):
@@ -38,8 +38,8 @@ class Exact(AbstractClosedForm):
     remedy: ClassVar[str] = "use bounds.marginal, or bounds.laplace unless the likelihood is Gaussian"
 
     places: ClassVar[tuple[str, ...]] = ()
-    Z = property(lambda self: np.zeros((0, 0)))  # pyright: ignore[reportAssignmentType]
-    jitter = property(lambda self: 0.0)  # pyright: ignore[reportAssignmentType]
+    Z = property(lambda self: np.zeros((0, 0)))
+    jitter = property(lambda self: 0.0)
 
 
 class Collapsed(AbstractClosedForm):

@@ -56,7 +56,7 @@ class Projections(AbstractProjection):
 
     base: AbstractProjection
     separate: bool = eqx.field(static=True)
-    basis = property(lambda self: self.base.basis)  # pyright: ignore[reportAssignmentType]
+    basis = property(lambda self: self.base.basis)
 
     def map(self, function: Callable[..., Any], also: tuple = (), out_axes: Any = 0) -> Any:
         """The function of each projection, and of what else each has, `also` with a leading axis C; as its values."""

@@ -81,14 +81,14 @@ class DecoupledProjection(AbstractProjection):
 
     def marginals_at(self, rows: Any) -> Marginals:
         """q(f) at rows. The residual is dᵢ given u alone: O takes nothing from the variance."""
-        *of_Z, KOx = rows
-        A, residual = whitened(self.basis.Kuu, *of_Z)
+        Kux, prior, KOx = rows
+        A, residual = whitened(self.basis.Kuu, Kux, prior)
         return Marginals(self.along @ A + self.a @ KOx, quad_diag(self.cov, A), residual)
 
     def moments_at(self, rows: Any) -> tuple[Float[Array, " N"], Float[Array, " N"]]:
         """a_xᵀh + k(x, O) a and k(x, x) + a_xᵀ(S − I)a_x."""
-        *of_Z, KOx = rows
-        mean, variance = self.basis.Kuu.moments(*of_Z, self.along, self.cov)
+        Kux, prior, KOx = rows
+        mean, variance = self.basis.Kuu.moments(Kux, prior, self.along, self.cov)
         return mean + self.a @ KOx, variance
 
     def predictor(self) -> Predictor:
@@ -107,9 +107,6 @@ class AbstractDecoupled(AbstractPosterior):
     """
 
     places: ClassVar[tuple[str, ...]] = ("Z", "O")
-    O: eqx.AbstractVar[Float[Number, "G D"]]
-    a: eqx.AbstractVar[Coefficients]
-    columns: eqx.AbstractVar[Columns]
 
     @property
     def mean_points(self) -> Any:
@@ -214,7 +211,7 @@ class Decoupled(AbstractDecoupled):
     jitter: float | None = eqx.field(static=True, default=None)
 
     @property
-    def q(self) -> Any:  # pyright: ignore[reportIncompatibleVariableOverride]
+    def q(self) -> Any:
         """(a, R): all that is variational."""
         return self.a, self.B
 
@@ -239,7 +236,7 @@ class InverseHybrid(AbstractDecoupled):
     jitter: float | None = eqx.field(static=True, default=None)
 
     @property
-    def q(self) -> Any:  # pyright: ignore[reportIncompatibleVariableOverride]
+    def q(self) -> Any:
         """(a, b, R): all that is variational."""
         return self.a, self.b, self.B
 

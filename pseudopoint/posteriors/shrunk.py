@@ -20,12 +20,12 @@ class ShrunkResidualProjection(AbstractProjection):
     base: AbstractProjection
     v: Scalar
     cost: Scalar
-    basis = property(lambda self: self.base.basis)  # pyright: ignore[reportAssignmentType]
+    basis = property(lambda self: self.base.basis)
 
     @property
     def log_prior(self) -> Scalar:
         """E_q[log p(u)] less the cost."""
-        return self.base.log_prior - self.cost  # pyright: ignore[reportAttributeAccessIssue]
+        return self.base.log_prior - self.cost
 
     @property
     def divergence(self) -> Scalar:
@@ -57,8 +57,8 @@ class ShrunkResidual(AbstractWrapper):
     base: AbstractPosterior
     num_data: int = eqx.field(static=True)
     v: Float[Number, ""] = positive(default=1.0)
-    num_latents = property(lambda self: self.base.num_latents)  # pyright: ignore[reportAssignmentType]
-    unshrunk = property(lambda self: self.base)  # pyright: ignore[reportAssignmentType]
+    num_latents = property(lambda self: self.base.num_latents)  # pyright: ignore[reportIncompatibleMethodOverride]
+    unshrunk = property(lambda self: self.base)  # pyright: ignore[reportIncompatibleMethodOverride]
 
     def basis(self, kernel: AbstractKernel) -> Any:
         """That of `base`."""

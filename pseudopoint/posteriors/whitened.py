@@ -50,7 +50,8 @@ class Projection(AbstractProjection):
 
     def moments_at(self, rows: Any) -> tuple[Float[Array, " N"], Float[Array, " N"]]:
         """aᵀm and k(x, x) + aᵀ(S − I)a."""
-        return self.basis.Kuu.moments(*rows, self.mean, self.cov)
+        Kux, prior = rows
+        return self.basis.Kuu.moments(Kux, prior, self.mean, self.cov)
 
     def predictor(self) -> Predictor:
         """α = L⁻ᵀm, W = QᵀL⁻¹ with S = Q diag(s) Qᵀ."""
