@@ -104,7 +104,7 @@ def test_what_cannot_be_is_said():
     with pytest.raises(ValueError, match="optimiser='BFGS' is unknown: use one of NGD, NGD\\+Adam"):
         optimise("BFGS", model, data)
     model, data = start(StudentT(0.3))
-    with pytest.raises(FitError, match="log-concave likelihood, which StudentT is not: use NaturalGradient"):
+    with pytest.raises(FitError, match="log-concave likelihood, not StudentT: use NaturalGradient"):
         optimise("sites", model, data)
 
 

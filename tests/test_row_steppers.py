@@ -165,7 +165,7 @@ def test_damped_sites_are_averages_of_old_and_new_ones():
 
 
 REFUSED = {
-    "not concave": (SITES, lambda m: m.likelihood, StudentT(0.3, 4.0), "log-concave likelihood, which StudentT is not"),
+    "not concave": (SITES, lambda m: m.likelihood, StudentT(0.3, 4.0), "log-concave likelihood, not StudentT"),
     "coordinates": (SITES, lambda m: m.posterior.q, coordinates(MeanChol, 1), "MeanPrecision coordinates"),
     "of SAG": (FIXED, lambda m: m.posterior.q, coordinates(MeanPrecision, 1), "MeanChol coordinates"),
     "unwhitened": (

@@ -8,12 +8,12 @@ from jax import lax
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, Int
 
-from ...bounds import AtRows, energies_at
+from ...bounds import AtRows, energies_at, majorises
 from ...data import Dataset
 from ...gaussians import MeanCovariance, MeanPrecision
 from ...linalg import Scalar, invert, solve_positive
 from ...posteriors import Model
-from ..minibatch.energy import gaussian_entropy, majorises, next_precision, two_gradients, with_q
+from ..minibatch.energy import gaussian_entropy, next_precision, two_gradients, with_q
 from .anderson import Memory
 
 __all__ = ["best_q", "converge"]

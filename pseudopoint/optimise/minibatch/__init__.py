@@ -1,7 +1,6 @@
 """Steppers for minibatches, and their step sizes."""
 
-from .alternating import *
-from .columns import *
+from .combined import *
 from .coordinates import *
 from .diagonal import *
 from .energy import *

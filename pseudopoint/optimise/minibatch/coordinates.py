@@ -54,8 +54,7 @@ class ForwardRule(AbstractRule):
             gradient = to_expectation_slope(state.mean, MeanCovariance(dm, dS))
             return step_along(q, jax.tree.map(jnp.subtract, gradient, state.theta), at.gamma)
 
-        gradients = energy_gradients(at.hyper, state.mean, state.cov, at.batch, at.num_data, at.tight)
-        value, (gradient, dm, dS), _ = gradients
+        value, (gradient, dm, dS), _ = energy_gradients(at, state.mean, state.cov)
         q = _for_each(stepped, dm)(at.model.posterior.q, state, dm, dS)
         new = _moments(q)
         trace = lambda S: -2 * jnp.sum(dS * S, axis=(-2, -1))  # tr(P*S)

@@ -6,10 +6,6 @@ or in (θ₁, g), θ₁ = S⁻¹m, the same Δg and Δθ₁ = ∂L/∂m + m∘Δ
 for any positive definite P_* in place of S⁻¹ it is (KP_*K)⁻¹ ∂L/∂μ: no K⁻¹ is formed. Jitter enters these
 preconditioners alone, so it slows steps but does not move where they end.
 
-    DiagonalPrecisionNaturalGradient    Δg as above                               exact
-    DiagonalPrecisionFixedPoint         g ← g (1 + 2 ∂L/∂g / ((S∘S)g))^γ          multiplicative, from ∂L/∂g = 0
-    DiagonalPrecisionAffine             Δg = −2 diag(∂L/∂S)                       Kobe 2021 (3.20), no natural gradient
-
 What else moves with the hyperparameters depends on q's coordinates. `PseudoObservations` hold θ = S⁻¹m, and q follows
 the prior. The other coordinates hold μ: where K is ill-conditioned, k(x, Z)μ is a small sum of large terms, and a step
 of the kernel or of Z throws it far off. Gradients then grow up to 500-fold a step, until their squares overflow, and
@@ -31,17 +27,7 @@ from ...posteriors import DiagonalPrecision, Model
 from .energy import row_curvatures, with_q
 from .step import AbstractRule, Context, Proposal
 
-__all__ = [
-    "AbstractDiagonalRule",
-    "AffineRule",
-    "DiagonalPrecisionAffine",
-    "DiagonalPrecisionFixedPoint",
-    "DiagonalPrecisionNaturalGradient",
-    "FixedPointRule",
-    "Local",
-    "NaturalDiagonalRule",
-    "precision_direction",
-]
+__all__ = ["DiagonalPrecisionAffine", "DiagonalPrecisionFixedPoint", "DiagonalPrecisionNaturalGradient"]
 
 Vector = Float[Array, " M"]
 Matrix = Float[Array, "M M"]
@@ -69,11 +55,8 @@ class Local(NamedTuple):
 
 
 class AbstractDiagonalRule(AbstractRule):
-    """A step of (μ, g). The state is the averaged curvature of `Local`.
-
-    The bound is the standard one: the posterior leaves no residual to shrink. A step after which some g is not positive
-    is rejected.
-    """
+    """A step of (μ, g), rejected where some g is not positive after it. The state is the averaged curvature of `Local`.
+    The bound is the standard one: the posterior leaves no residual to shrink."""
 
     moves = {"q": object}
     family = DiagonalPrecision
@@ -110,7 +93,7 @@ class AbstractDiagonalRule(AbstractRule):
             # More than half of what the jitter allows changes nothing, and would overflow in the end.
             return place(mu, jnp.minimum(g, 1 / epsilon)), curvature, dmu
 
-        rows = row_curvatures(at.model, projection, batch, at.num_data, False)
+        rows = row_curvatures(at, projection, False)
         q, curvature, dmu = projection.map(moved, also=(posterior.q, dq, *rows, state))
         norm, positive = jnp.linalg.norm(dmu), (q.g > 0).all()
         return Proposal((q,), curvature, value, gradient, norm, (q, curvature), positive)

@@ -12,23 +12,14 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ...bounds import energies, majorises
-from ...data import Dataset
+from ...bounds import energies
 from ...gaussians import MeanCovariance
 from ...likelihoods import AbstractLikelihood
 from ...linalg import Scalar, symmetric_product
-from ...params import Trainable
 from ...posteriors import Model
+from .step import Context
 
-__all__ = [
-    "energy_gradients",
-    "gaussian_entropy",
-    "majorises",
-    "next_precision",
-    "row_curvatures",
-    "two_gradients",
-    "with_q",
-]
+__all__ = ["energy_gradients", "gaussian_entropy", "next_precision", "row_curvatures", "two_gradients", "with_q"]
 
 
 def with_q(model: Model, q: Any) -> Model:
@@ -36,7 +27,7 @@ def with_q(model: Model, q: Any) -> Model:
     return eqx.tree_at(lambda m: m.posterior.q, model, q)
 
 
-def energy_gradients(hyper: Trainable, mean: Any, cov: Any, batch: Dataset, num_data: int, tight: bool):
+def energy_gradients(at: Context, mean: Any, cov: Any):
     """E, its gradients in (θ, m, S), and P_ω, −2 times the gradient in S of E's minorant (`bounds.energies`).
 
     One forward pass serves all of them, and a compiled step drops those that are not used. S and its gradient are
@@ -44,9 +35,10 @@ def energy_gradients(hyper: Trainable, mean: Any, cov: Any, batch: Dataset, num_
     """
 
     def objective(parts, mean, cov):
-        return energies(with_q(hyper.rebuild(parts), MeanCovariance(mean, cov, known=True)), batch, num_data, tight)
+        model = with_q(at.hyper.rebuild(parts), MeanCovariance(mean, cov, known=True))
+        return energies(model, at.batch, at.num_data, at.tight)
 
-    value, gradients, (_, _, minorant) = two_gradients(objective, hyper.parts, mean, cov)
+    value, gradients, (_, _, minorant) = two_gradients(objective, at.hyper.parts, mean, cov)
     return value, gradients, -2 * minorant
 
 
@@ -71,15 +63,15 @@ def next_precision(likelihood: AbstractLikelihood, P: Any, S: Any, target: Any, 
     return P + gamma * G + 0.5 * gamma**2 * symmetric_product(G @ S, G)
 
 
-def row_curvatures(model: Model, projection: Any, batch: Dataset, num_data: int, tight: bool):
+def row_curvatures(at: Context, projection: Any, tight: bool):
     """βᵢ = −2 ∂/∂V fᵢ E log p(yᵢ | fᵢ) and the majoriser's ωᵢ, each [*C, B], times wᵢN/B."""
-    likelihood = model.likelihood.at(batch.noise)
+    batch, likelihood = at.batch, at.model.likelihood.at(at.batch.noise)
     mean, explained, d = projection.marginals(batch.X)
     v = likelihood.shrinkage(d, batch.weight) if tight else 1.0
-    at = mean, explained + v * d, batch.y
-    gradients = likelihood.expectation_gradients(*at)
-    weight = (num_data / len(batch)) * batch.weight
-    return -2 * weight * gradients[1], weight * likelihood.majoriser(*at, gradients)
+    moments = mean, explained + v * d, batch.y
+    gradients = likelihood.expectation_gradients(*moments)
+    weight = (at.num_data / len(batch)) * batch.weight
+    return -2 * weight * gradients[1], weight * likelihood.majoriser(*moments, gradients)
 
 
 def gaussian_entropy(half_logdet: Float[Array, "*C"], size: int) -> Scalar:

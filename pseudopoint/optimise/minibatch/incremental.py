@@ -7,7 +7,6 @@ and the gradients of the bound, q's entropy aside, are Σ αᵢaᵢ − m in m a
 """
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -52,9 +51,7 @@ class SitesRule(AbstractRule):
         that is not log-concave: a negative βᵢ may make P indefinite."""
         likelihood, q = model.likelihood, model.posterior.q
         if not likelihood.concave:
-            raise TypeError(
-                f"Sites needs a log-concave likelihood, which {likelihood.name} is not: use NaturalGradient"
-            )
+            raise TypeError(f"Sites needs a log-concave likelihood, not {likelihood.name}: use NaturalGradient")
         mean, precision = jnp.asarray(q.mean), jnp.asarray(q.precision)
         K = 3 if likelihood.majorised else 2
         table = jnp.zeros((num_data, K, *mean.shape[:-1]), mean.dtype)
@@ -143,9 +140,9 @@ class AverageRule(AbstractRule):
     def init(self, model: Model, num_data: int) -> AverageState:
         """No row seen."""
         mean, chol = jnp.asarray(model.posterior.q.mean), jnp.asarray(model.posterior.q.chol)
-        zeros = partial(jnp.zeros, dtype=mean.dtype)
-        stored, held = (zeros((num_data, mean.shape[-1])), ()) if self.stores_features else ((), _others(model))
-        table, seen, n = zeros((num_data, 2, *mean.shape[:-1])), jnp.zeros(num_data, bool), jnp.zeros((), int)
+        zeros = lambda *shape: jnp.zeros((num_data, *shape), mean.dtype)
+        stored, held = (zeros(mean.shape[-1]), ()) if self.stores_features else ((), _others(model))
+        table, seen, n = zeros(2, *mean.shape[:-1]), jnp.zeros(num_data, bool), jnp.zeros((), int)
         sums = jnp.zeros_like(mean), jnp.zeros_like(chol)
         return AverageState(table, stored, seen, n, *sums, self.optimiser.init((mean, chol)), held)
 
@@ -294,14 +291,10 @@ def _where(first, values):
     return jnp.where(first.reshape(-1, *(1,) * (values.ndim - 1)), values, 0)
 
 
-def _all(model):
-    """Every number: frozen, so that no gradient in hyperparameters is traced."""
-    return model
-
-
 def _others(model):
     """All numbers of a model but those of q."""
     return ravel_pytree(with_q(model, ()))[0]
 
 
+_all = lambda model: model  # frozen, so that no gradient in hyperparameters is traced
 _times = jnp.vectorize(jnp.matmul, signature="(m,m),(m)->(m)")

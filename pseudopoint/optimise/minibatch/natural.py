@@ -8,10 +8,11 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float
 
+from ...bounds import majorises
 from ...gaussians import MeanPrecision
 from ...linalg import invert, solve_positive
 from ...posteriors import Model, Whitened, prior_factor
-from .energy import energy_gradients, gaussian_entropy, majorises, next_precision
+from .energy import energy_gradients, gaussian_entropy, next_precision
 from .schedules import Schedule
 from .step import AbstractRule, Context, Proposal, VariationalStep
 
@@ -26,15 +27,19 @@ class NaturalState(NamedTuple):
     majorised: Any
 
 
+def _init(self: Any, model: Model, num_data: int) -> NaturalState:
+    """S, and P for P_ω."""
+    P = jnp.asarray(model.posterior.q.precision)
+    cov, half_logdet = invert(P)
+    return NaturalState(cov, half_logdet, P if majorises(model.likelihood) else ())
+
+
 class NaturalRule(AbstractRule):
     """P ← (1 − γ)P − 2γ ∂E/∂S,  m ← m + γ P⁻¹ ∂E/∂m; see `NaturalGradient`."""
 
     name = "NaturalGradient"
     moves = {"q": MeanPrecision}
-
-    def init(self, model: Model, num_data: int) -> NaturalState:
-        """S, and P for P_ω."""
-        return _start(model)
+    init = _init
 
     def update(self, state: NaturalState, at: Context) -> Proposal:
         """One pass over the batch, and one Cholesky factor of P beside that of K_uu."""
@@ -49,10 +54,7 @@ class DualRule(AbstractRule):
     moves = {"q": MeanPrecision}
     family = Whitened
     one_kernel = True
-
-    def init(self, model: Model, num_data: int) -> NaturalState:
-        """S, and P for P_ω."""
-        return _start(model)
+    init = _init
 
     def update(self, state: NaturalState, at: Context) -> Proposal:
         """As `NaturalRule`, with q's part in the gradient in θ, for q follows θ: P(θ) = I + T(P − I)Tᵀ and
@@ -110,17 +112,10 @@ def NaturalGradient(
     return VariationalStep(DualRule() if dual else NaturalRule(), gamma, hyper_optimiser, frozen, tight)
 
 
-def _start(model) -> NaturalState:
-    P = jnp.asarray(model.posterior.q.precision)
-    cov, half_logdet = invert(P)
-    return NaturalState(cov, half_logdet, P if majorises(model.likelihood) else ())
-
-
 def _propose(state, at):
     """The proposal of `NaturalRule`, ∂E/∂m and ∂E/∂S."""
     q, likelihood, gamma = at.model.posterior.q, at.model.likelihood, at.gamma
-    gradients = energy_gradients(at.hyper, q.mean, state.cov, at.batch, at.num_data, at.tight)
-    value, (gradient, dm, dS), curvature = gradients
+    value, (gradient, dm, dS), curvature = energy_gradients(at, q.mean, state.cov)
     precision = next_precision(likelihood, q.precision, state.cov, -2 * dS, gamma)
     cov, half_logdet = invert(precision)
     majorised = state.majorised

@@ -6,21 +6,20 @@ over all rows: N/B times a batch's sums.
 """
 
 from abc import abstractmethod
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ...bounds import expected_log_likelihood
+from ...bounds import expected_log_likelihood, majorises
 from ...gaussians import MeanCovariance, MeanPrecision
 from ...linalg import Factor, factorise, gram, invert
 from ...posteriors import Model, Orthogonal, OrthogonalBasis
-from .energy import gaussian_entropy, majorises, next_precision, row_curvatures
-from .guard import Guard
+from .energy import gaussian_entropy, next_precision, row_curvatures
 from .schedules import FULL, Schedule
-from .step import AbstractRule, Context, Proposal
+from .step import AbstractRule, Context, Guard, Proposal
 
 __all__ = [
     "AbstractMeanStep",
@@ -29,7 +28,6 @@ __all__ = [
     "JointMean",
     "OrthogonalNaturalGradient",
     "OrthogonalRule",
-    "OrthogonalState",
 ]
 
 
@@ -44,16 +42,10 @@ class MeanGradients(NamedTuple):
 
 
 class AbstractMeanStep(eqx.Module):
-    """How (m, a) moves. The rule averages Σ κᵢφᵢφᵢᵀ over batches, of the features φᵢ named here; κᵢ is the curvature
-    βᵢ, or that of the majoriser."""
+    """How (m, a) moves. The rule averages Σ κᵢφᵢφᵢᵀ over batches: φᵢ is aᵢ, or (aᵢ, C^-½cᵢ) of a `joint` step, and κᵢ
+    the curvature βᵢ, or that of the majoriser."""
 
-    @abstractmethod
-    def size(self, M: int, G: int) -> int:
-        """K, the number of features."""
-
-    @abstractmethod
-    def features(self, basis: OrthogonalBasis, batch: MeanGradients) -> Float[Array, "K B"]:
-        """φᵢ; the first M are aᵢ."""
+    joint: ClassVar[bool] = False
 
     @abstractmethod
     def move(
@@ -74,14 +66,6 @@ class AbstractSeparateMean(AbstractMeanStep):
     @abstractmethod
     def direction(self, C: Factor, gradient: Float[Array, " G"]) -> Float[Array, " G"]:
         """d, of g."""
-
-    def size(self, M: int, G: int) -> int:
-        """M."""
-        return M
-
-    def features(self, basis: OrthogonalBasis, batch: MeanGradients) -> Float[Array, "K B"]:
-        """aᵢ."""
-        return batch.A
 
     def move(self, basis, batch, curvature, gamma, guard):
         """γ (I + Σ κᵢaᵢaᵢᵀ)⁻¹g_m and min(τ, τ*) d."""
@@ -121,13 +105,7 @@ class JointMean(AbstractMeanStep):
     it is Newton's method for the mean, as `NaturalGradient` is for m alone. (M + G)³/3 more a step, and O(B(M + G)²).
     """
 
-    def size(self, M: int, G: int) -> int:
-        """M + G."""
-        return M + G
-
-    def features(self, basis: OrthogonalBasis, batch: MeanGradients) -> Float[Array, "K B"]:
-        """(aᵢ, C^-½cᵢ)."""
-        return jnp.concatenate([batch.A, basis.C.whiten(batch.c)])
+    joint = True
 
     def move(self, basis, batch, curvature, gamma, guard):
         """g_w = C^-½g_a."""
@@ -167,18 +145,17 @@ class OrthogonalRule(AbstractRule):
         posterior = model.posterior.one
         P = jnp.asarray(posterior.q.precision)
         M = P.shape[-1]
-        K = self.mean.size(M, posterior.O.shape[0])
+        K = M + posterior.O.shape[0] if self.mean.joint else M
         curvature = jnp.zeros((*P.shape[:-2], K, K), P.dtype).at[..., :M, :M].set(P - jnp.eye(M, dtype=P.dtype))
         cov, half_logdet = invert(P)
         return OrthogonalState(cov, half_logdet, curvature)
 
     def update(self, state: OrthogonalState, at: Context) -> Proposal:
         """One pass over the batch: E and its gradients in (θ, m, S, a)."""
-        posterior = at.model.posterior.one
-        q, a, batch = posterior.q, posterior.a, at.batch
+        (q, a), batch = self.fields(at.model), at.batch
 
         def energy(parts, mean, cov, a):
-            there = _with(at.hyper.rebuild(parts), MeanCovariance(mean, cov, known=True), a)
+            there = self.placed(at.hyper.rebuild(parts), (MeanCovariance(mean, cov, known=True), a))
             expected, projection = expected_log_likelihood(there, batch, at.num_data, at.tight)
             return expected + projection.log_prior, projection
 
@@ -189,14 +166,14 @@ class OrthogonalRule(AbstractRule):
         cov, half_logdet = invert(precision)
 
         def moved(projection, kappa, dm, da, curvature):
-            basis = OrthogonalBasis.of(posterior, projection.basis.kernel, projection.basis.Kuu)
+            basis = OrthogonalBasis.of(at.model.posterior.one, projection.basis.kernel, projection.basis.Kuu)
             A, c, _ = basis(batch.X)
-            of = MeanGradients(A, c, kappa, dm, da)
-            curvature = (1 - at.gamma) * curvature + at.gamma * gram(self.mean.features(basis, of), kappa)
+            phi = jnp.concatenate([A, basis.C.whiten(c)]) if self.mean.joint else A
+            curvature = (1 - at.gamma) * curvature + at.gamma * gram(phi, kappa)
             factor = factorise(jnp.eye(len(curvature), dtype=curvature.dtype) + curvature)
-            return curvature, *self.mean.move(basis, of, factor, at.gamma, at.guard)
+            return curvature, *self.mean.move(basis, MeanGradients(A, c, kappa, dm, da), factor, at.gamma, at.guard)
 
-        beta, omega = row_curvatures(at.model, projection, batch, at.num_data, at.tight)
+        beta, omega = row_curvatures(at, projection, at.tight)
         kappa = omega if majorises(at.model.likelihood) else beta
         curvature, by_mean, by_a = projection.map(moved, also=(kappa, dm, da, state.curvature))
         values = (MeanPrecision(q.mean + by_mean, precision), a + by_a)
@@ -207,7 +184,3 @@ class OrthogonalRule(AbstractRule):
 
 
 OrthogonalNaturalGradient = OrthogonalRule.stepper
-
-
-def _with(model, q, a):
-    return eqx.tree_at(lambda m: [m.posterior.one.q, m.posterior.one.a], model, [q, a])

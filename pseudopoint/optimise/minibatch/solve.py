@@ -7,14 +7,14 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ...bounds import energies
+from ...bounds import energies, majorises
 from ...gaussians import AbstractGaussian, MeanCovariance, MeanPrecision
 from ...kernels import AbstractKernel
 from ...linalg import invert
 from ...params import Number
 from ...posteriors import AbstractPosterior, Model, SolveBasis, SolveGP, SolveProjection
 from ...posteriors.base import Points
-from .energy import gaussian_entropy, majorises, next_precision, two_gradients
+from .energy import gaussian_entropy, next_precision, two_gradients
 from .step import AbstractRule, Context, Proposal
 
 __all__ = ["SolveNaturalGradient", "SolveRule", "SolveState"]
@@ -57,14 +57,14 @@ class SolveRule(AbstractRule):
 
     def init(self, model: Model, num_data: int) -> SolveState:
         """X = 0."""
-        P, Pw = (jnp.asarray(q.precision) for q in _both(model))
+        P, Pw = (jnp.asarray(q.precision) for q in self.fields(model))
         (cov, one), (cov_w, two) = _invert(P), _invert(Pw)
         X = jnp.zeros((*P.shape[:-1], Pw.shape[-1]), P.dtype)
         return SolveState(cov, cov_w, (one, two), X, Blocks(P, X, Pw) if majorises(model.likelihood) else ())
 
     def update(self, state: SolveState, at: Context) -> Proposal:
         """One pass over the batch: E and its gradients in (θ, m, m_w, S, X, S_w)."""
-        (q, r), likelihood, gamma = _both(at.model), at.model.likelihood, at.gamma
+        (q, r), likelihood, gamma = self.fields(at.model), at.model.likelihood, at.gamma
         means, covs = (q.mean, r.mean), Blocks(state.cov, jnp.zeros_like(state.X), state.cov_w)
 
         def objective(parts, means, covs):
@@ -112,10 +112,6 @@ class _Probed(AbstractPosterior):
     def on(self, basis: SolveBasis) -> SolveProjection:
         """That of `SolveGP`, with the probe."""
         return eqx.tree_at(lambda p: p.probe, self._solve.on(basis), self.probe, is_leaf=lambda x: x is None)
-
-
-def _both(model) -> tuple[MeanPrecision, MeanPrecision]:
-    return model.posterior.one.q, model.posterior.one.r
 
 
 def _probed(model, means, covs):

@@ -5,7 +5,7 @@ the guard, and the report. A `Rule` is what a family adds: how its variational n
 """
 
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, NamedTuple, final
 
 import equinox as eqx
@@ -18,26 +18,61 @@ from ...data import Dataset
 from ...linalg import Scalar
 from ...params import Parts, Trainable, trainable
 from ...posteriors import AbstractPosterior, IndependentLatents, Model
-from .guard import Guard, all_finite
 from .schedules import Schedule
 
-__all__ = ["AbstractRule", "AbstractStepper", "Context", "Info", "Proposal", "StepState", "VariationalStep"]
+__all__ = ["AbstractRule", "AbstractStepper", "Context", "Guard", "Info", "Proposal", "StepState", "VariationalStep"]
 
 Rows = Int[Array, " B"]
+
+# A gradient R times as long as the others stalls Adam for 2000 log(√0.001 R) steps, by its second moment's memory of
+# 1,000 steps: at R = 1e6 for 20,000, more than most fits have. R up to 60 was seen in good fits.
+MAX_GROWTH = 1e6
 
 
 class Info(NamedTuple):
     """The report of a step: the batch's estimate of the bound before the step, in nats for all rows; the norm of the
-    gradient; γ times the guard's scale; and whether the step was rejected.
-
-    The gradient is that of the hyperparameters, or of the variational numbers where no optax optimiser moves the former
-    or one moves the latter.
-    """
+    gradient in the hyperparameters, or in the variational numbers where an optax optimiser does not move the former or
+    does move the latter; γ times the guard's scale; and whether the step was rejected."""
 
     bound: Scalar
     gradient_norm: Scalar
     step_size: Scalar
     rejected: Bool[Array, ""]
+
+
+class Guard(NamedTuple):
+    """The number of steps so far; `scale` ≤ 1, which multiplies every step; and `norm`, the norm of the last gradient
+    that went to an optimiser, 0 if there was none."""
+
+    steps: Int[Array, ""]
+    scale: Scalar
+    norm: Scalar
+
+    @staticmethod
+    def start(dtype: Any) -> "Guard":
+        """Before the first step: full steps."""
+        return Guard(jnp.zeros((), int), jnp.ones((), dtype), jnp.zeros((), dtype))
+
+    def is_plausible(self, norm: Any) -> Bool[Array, ""]:
+        """Whether a gradient is at most `MAX_GROWTH` times as long as the last one.
+
+        The last one counts even if its step was rejected: where the next batch confirms a jump, it is the model's
+        gradient and has to be followed.
+        """
+        return (self.norm == 0) | (norm <= MAX_GROWTH * self.norm)
+
+    def accept_or_revert(self, good: Bool[Array, ""], new: Any, old: Any, norm: Any = 0.0) -> tuple[Any, "Guard"]:
+        """`new` if the step is good, and `old` otherwise, with the guard of the next step: a bad step halves `scale`, a
+        good one lets it grow by a tenth, up to 1. `norm` is that of the gradient that went to an optimiser."""
+        scale = jnp.where(good, jnp.minimum(1.0, 1.1 * self.scale), 0.5 * self.scale).astype(self.scale.dtype)
+        norm = jnp.where(jnp.isfinite(norm), norm, self.norm).astype(self.norm.dtype)
+        choose = lambda a, b: a if a is b else jnp.where(good, a, b)
+        return jax.tree.map(choose, new, old), Guard(self.steps + 1, scale, norm)
+
+
+def all_finite(tree: Any) -> Bool[Array, ""]:
+    """Whether every number of a tree is finite. It tests one sum: a sum that overflows counts as not finite."""
+    return jnp.isfinite(sum((jnp.sum(leaf) for leaf in jax.tree.leaves(tree)), jnp.zeros(())))
 
 
 class AbstractStepper(eqx.Module):
@@ -129,6 +164,14 @@ class AbstractRule(eqx.Module):
         writing there takes O(B), a choice between two tables would take O(N)."""
         return state
 
+    def fields(self, model: Model) -> list:
+        """What the rule moves itself."""
+        return [getattr(model.posterior.one, name) for name in self.moves]
+
+    def placed(self, model: Model, values: Sequence) -> Model:
+        """The model with these values of `fields`."""
+        return eqx.tree_at(self.fields, model, list(values))
+
     @classmethod
     def stepper(
         cls,
@@ -160,8 +203,8 @@ class VariationalStep(AbstractStepper):
     otherwise stall for thousands of steps. After a rejected step the model and all states are as before, and the next
     steps are half as long.
 
-    Without a `hyper_optimiser` only the rule's numbers move. `frozen` selects numbers that stay, such as
-    `lambda m: m.posterior.Z`. `tight` chooses the tight bound instead of the standard one.
+    Without a `hyper_optimiser` only the rule's numbers move. `frozen` selects numbers that stay, as
+    `lambda m: m.posterior.Z` does. `tight` chooses the tight bound instead of the standard one.
     """
 
     rule: AbstractRule
@@ -190,7 +233,7 @@ class VariationalStep(AbstractStepper):
         norm = jnp.hypot(norm, proposal.norm) if rule.optimises else norm
 
         proposal = rule.carry(model, moved, proposal)
-        moved = _placed(moved, rule, proposal.values)
+        moved = rule.placed(moved, proposal.values)
         # The optimiser's state is finite where the square of its gradient is, the model where its numbers are.
         finite = all_finite((proposal.bound, proposal.checked, parts, norm, reported))
         good = finite & guard.is_plausible(norm) & proposal.acceptable
@@ -200,7 +243,7 @@ class VariationalStep(AbstractStepper):
         return model, StepState(rule.write(kept, proposal, good), optimiser, guard), info
 
     def _hyper(self, model) -> Trainable:
-        return trainable(model, lambda m: _fields(m, self.rule), *self.frozen)
+        return trainable(model, self.rule.fields, *self.frozen)
 
     def _climb(self, hyper: Trainable, gradient: Parts, state: StepState) -> tuple[Model, Parts, Any, Any]:
         """The model after the optax step, its hyperparameters, the optimiser's state and the gradient's norm."""
@@ -212,14 +255,6 @@ class VariationalStep(AbstractStepper):
         updates, optimiser = self.hyper_optimiser.update(descent, state.optimiser, hyper.parts)
         parts = jax.tree.map(lambda x, update: x + state.guard.scale * update, hyper.parts, updates)
         return hyper.rebuild(parts), parts, optimiser, norm
-
-
-def _fields(model, rule):
-    return [getattr(model.posterior.one, name) for name in rule.moves]
-
-
-def _placed(model, rule, values):
-    return eqx.tree_at(lambda m: _fields(m, rule), model, list(values))
 
 
 def _check(rule: AbstractRule, posterior: Any) -> None:
