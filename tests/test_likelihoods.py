@@ -34,6 +34,7 @@ from pseudopoint.likelihoods import (
     Heteroscedastic,
     Laplace,
     NegativeBinomial,
+    Offset,
     Ordinal,
     Poisson,
     RobustMax,
