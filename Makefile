@@ -5,7 +5,7 @@ ENVS ?= .venv-peers
 OPTIONS ?=
 PEERS := gpflow gpytorch gpjax
 
-.PHONY: demo test lint types benchmark clean
+.PHONY: demo test lint types docs benchmark clean
 
 demo: .venv/.installed
 	$(RUN)/pseudopoint demo --out demo
@@ -27,6 +27,9 @@ types: .venv/.installed
 	$(RUN)/python -m pip install --quiet --disable-pip-version-check --upgrade "pip>=25.1"
 	$(RUN)/python -m pip install --quiet --editable . --group dev
 	touch $@
+
+docs: .venv/.installed
+	$(RUN)/python -m pseudopoint.names > docs/settings.md
 
 benchmark: .venv/.installed $(PEERS:%=$(ENVS)/%/.installed)
 	$(RUN)/python benchmarks/speed/run.py --envs $(ENVS) $(OPTIONS)

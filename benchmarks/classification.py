@@ -26,6 +26,7 @@ from pathlib import Path
 
 import numpy as np
 from peers.classification_tables import as_line, error_text, load, scores, split
+from provenance import provenance
 
 PEERS = {"gpflow": "gpflow_svgp.py", "sklearn": "sklearn_gpc.py"}
 LARGEST_SKLEARN = 1500
@@ -177,7 +178,7 @@ def main():
         for name in arguments.tables.split(","):
             path = arguments.data / f"{name}.csv.gz"
             for row in side_by_side(name, seed, arguments) if arguments.peers else [ours(path, seed, arguments)]:
-                line = as_line(beside_bayes(row, path))
+                line = as_line(beside_bayes(row, path) | provenance())
                 print(line, flush=True)
                 if arguments.out:
                     with arguments.out.open("a") as file:

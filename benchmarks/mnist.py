@@ -20,6 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pandas as pd
+from provenance import provenance
 from threadpoolctl import threadpool_limits
 
 from pseudopoint.data import dataset
@@ -63,7 +64,7 @@ def main():
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--likelihood", choices=LIKELIHOODS, default="softmax")
     parser.add_argument("--dtype", choices=("float64", "float32"), default="float64")
-    parser.add_argument("--inducing", type=int, default=500)
+    parser.add_argument("--num-inducing", type=int, default=500)
     parser.add_argument("--batch", type=int, default=1024)
     parser.add_argument("--learning-rate", type=float, default=0.01)
     parser.add_argument("--gamma", type=float, default=0.1)
@@ -77,7 +78,7 @@ def main():
     reached: dict[str, float | None] = {"0.95": None, "0.97": None}
     with jax.enable_x64(arguments.dtype == "float64"), threadpool_limits(1, user_api="blas"):
         clock, tested = time.perf_counter(), 0.0
-        Z = kmeans(X[rows], arguments.inducing, 0)
+        Z = kmeans(X[rows], arguments.num_inducing, 0)
         M = len(Z)
         q = MeanPrecision(np.zeros((10, M)), np.broadcast_to(np.eye(M), (10, M, M)))
         posterior = IndependentLatents(base=Whitened(Z, q))  # pyright: ignore[reportCallIssue]
@@ -103,7 +104,7 @@ def main():
                 if reached[level] is None and accuracy >= float(level):
                     reached[level] = round(seconds, 1)
     row = {name: value for name, value in vars(arguments).items() if name not in ("data", "out")}
-    row |= {"seconds_to": reached, "steps": state.step, "accuracy": path[-1][2], "path": path}
+    row |= {"seconds_to": reached, "steps": state.step, "accuracy": path[-1][2], "path": path} | provenance()
     print(json.dumps(row))
     if arguments.out:
         with arguments.out.open("a") as file:

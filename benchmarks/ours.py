@@ -63,7 +63,7 @@ def cases() -> dict[str, Any]:
     def bound(tight, M=M):
         model = cast(Model(RBF(np.full(D, 4.0), 2.0), gaussian, Collapsed(X[:M], 1e-10)), "float64")
         every = trainable(model)
-        of = lambda vector: (lambda c: c.tight if tight else c.vfe)(collapsed(every.rebuild(vector), data))
+        of = lambda vector: collapsed(every.rebuild(vector), data).choose(tight)
         slope = jax.jit(jax.value_and_grad(of))
         return partial(slope, every.vector)
 
@@ -72,7 +72,7 @@ def cases() -> dict[str, Any]:
         from pseudopoint.posteriors import Orthogonal
 
         posterior = Orthogonal(Z=X[:300], O=X[300:1000], q=precision(300), a=np.zeros(700))
-        return steps(gaussian, posterior, OrthogonalNaturalGradient(constant(0.1), rest=adam))
+        return steps(gaussian, posterior, OrthogonalNaturalGradient(constant(0.1), hyper_optimiser=adam))
 
     dense, chol = (lambda q, M=M: Whitened(X[:M], q, None)), lambda M: MeanChol(np.zeros(M), np.eye(M))
     natural, slow = NaturalGradient(constant(0.1), adam, tight=False), Optax(adam, tight=False)

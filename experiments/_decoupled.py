@@ -70,7 +70,7 @@ def stepper_of(rule: str, rate: float) -> AbstractStepper:
     if rule == "orthogonal, Adam for a":
         return NaturalGradient(constant(1.0), optax.adam(rate), POINTS, False)
     mean = {"joint": JointMean(), "(16a)": ExactMean(), "(17)": ApproximateMean()}[rule.split(", ")[1]]
-    return OrthogonalNaturalGradient(constant(1.0), mean, frozen=POINTS, tight=False)
+    return OrthogonalNaturalGradient(constant(1.0), mean=mean, frozen=POINTS, tight=False)
 
 
 def natural_course(stepper: AbstractStepper, model: Model, data: Dataset, steps: int) -> dict:
@@ -121,7 +121,7 @@ def compare(bound: Callable[[Model], jax.Array], model: Model, data: Dataset) ->
     """The greater relative difference from `elbo`, at this model and at random numbers."""
     every = trainable(model, *(POINTS if hasattr(model.posterior, "O") else HELD))
     noise = 0.1 * np.random.default_rng(0).normal(size=every.vector.shape) / np.sqrt(len(model.posterior.Z))
-    ours, theirs = jax.jit(bound), jax.jit(lambda model: elbo(model, data, len(data), tight=False)[0])
+    ours, theirs = jax.jit(bound), jax.jit(lambda model: elbo(model, data, len(data)).standard)
     pairs = [(float(ours(m)), float(theirs(m))) for m in (model, every.rebuild(every.vector + noise))]
     worst = max(abs(a - b) / abs(b) for a, b in pairs)
     if not worst < 1e-9:

@@ -90,7 +90,7 @@ def stepper_of(method: str, N: int, batch: int, rate: float) -> AbstractStepper:
     _, natural, joint = EVERY[method]
     adam, gamma = optax.adam(rate), averaging(N, batch, 5.0, 0.1)
     if joint:
-        return OrthogonalNaturalGradient(gamma, rest=adam, tight=False)
+        return OrthogonalNaturalGradient(gamma, hyper_optimiser=adam, tight=False)
     return NaturalGradient(gamma, adam, (), False) if natural else Optax(adam, (), False)
 
 

@@ -41,7 +41,7 @@ def _course(stepper, model, data, steps: int, look):
         return (model, state), ((info.bound, look(carry[0])), info.rejected)
 
     (model, _), (before, rejected) = lax.scan(body, (model, stepper.init(model, len(data))), None, steps)
-    after = elbo(model, data, len(data), tight=False)[0], look(model)
+    after = elbo(model, data, len(data)).standard, look(model)
     return jax.tree.map(lambda a, b: jnp.concatenate([a, b[None]]), before, after), model, rejected.sum()
 
 
@@ -50,4 +50,4 @@ def whole_bound(model: Model, data: Dataset, size: int) -> jax.Array:
     """The standard bound of all rows, as the mean of chunks' estimates: rows that fill up the last weigh nothing."""
     chunks = chunked(data, size)
     N = chunks.y.size
-    return jnp.mean(lax.map(lambda rows: elbo(model, rows, N, tight=False)[0], chunks))
+    return jnp.mean(lax.map(lambda rows: elbo(model, rows, N).standard, chunks))

@@ -113,8 +113,7 @@ def quality(model: Model, train: Dataset, test: Dataset) -> tuple[float, float]:
 
 @jax.jit
 def _quality(model, train, X):
-    bound, predictor = elbo(model, train, len(train), tight=False)
-    return bound, predictor(X)[0]
+    return elbo(model, train, len(train)).standard, model.predictor()(X)[0]
 
 
 def pace(result: OptimiseResult, share: float) -> float | None:

@@ -77,8 +77,8 @@ def stepper(gamma: float | None, rate: float, learned: bool = False) -> Abstract
     adam, held = optax.adam(rate), () if learned else (lambda m: m.posterior.Z,)
     if gamma is None:
         return Optax(adam, held, False)
-    rest = Optax(adam, (lambda m: m.posterior.q, *held), False)
-    return Alternate(rest, NaturalGradient(constant(gamma), tight=False))
+    hyper_step = Optax(adam, (lambda m: m.posterior.q, *held), False)
+    return Alternate(hyper_step, NaturalGradient(constant(gamma), tight=False))
 
 
 def along(

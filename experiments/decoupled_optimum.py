@@ -113,12 +113,12 @@ def optimum(rule: str, model: Model, Z: np.ndarray, O: np.ndarray, data: Dataset
     with_points = lambda points: eqx.tree_at(lambda m: m.posterior, model, points, is_leaf=lambda x: x is None)
     beta, gamma = jnp.asarray(Z), jnp.asarray(O)
     if rule == "coupled":
-        return float(collapsed(with_points(Collapsed(beta)), data).vfe)
+        return float(collapsed(with_points(Collapsed(beta)), data).standard)
     if rule.startswith("decoupled"):
         return float(
-            collapsed_decoupled(with_points(CollapsedDecoupled(beta, jnp.concatenate([beta, gamma]))), data).vfe
+            collapsed_decoupled(with_points(CollapsedDecoupled(beta, jnp.concatenate([beta, gamma]))), data).standard
         )
-    return float(collapsed_orthogonal(with_points(CollapsedDecoupled(beta, gamma)), data).vfe)
+    return float(collapsed_orthogonal(with_points(CollapsedDecoupled(beta, gamma)), data).standard)
 
 
 def nats(course: dict, best: float) -> dict:

@@ -22,7 +22,7 @@ import numpy as np
 import optax
 from matplotlib.figure import Figure
 
-from pseudopoint.bounds import CollapsedBounds, collapsed, collapsed_orthogonal
+from pseudopoint.bounds import Solution, collapsed, collapsed_orthogonal
 from pseudopoint.data import Dataset
 from pseudopoint.likelihoods import Gaussian
 from pseudopoint.metrics import mae, rmse
@@ -114,11 +114,11 @@ def run(case: dict, config: Config, folder: Path) -> dict:
     model = states[-1].model
     milliseconds = {name: round(1e3 * t[0], 2) for name, t in times.items()}
     best, noise = best_q(model, train), float(model.likelihood.variance)  # pyright: ignore[reportAttributeAccessIssue]
-    mean, variance = map(np.asarray, best.predictor(test.X))
+    mean, variance = map(np.asarray, best.predictor()(test.X))
     y, total = np.asarray(test.y), variance + noise
     density = float(np.mean(-0.5 * (np.log(2 * np.pi * total) + (y - mean) ** 2 / total)))
     figures = {"log_density": density, "rmse": rmse(y, mean), "mae": mae(y, mean), "residual": residual(model, train)}
-    figures |= {"standard": float(best.vfe) / len(train), "tight": float(best.tight) / len(train)}
+    figures |= {"standard": float(best.standard) / len(train), "tight": float(best.value) / len(train)}
     figures = {name: number(value) for name, value in (figures | {"noise": noise}).items()}
     figures |= {"steps": sum(s.step for s in states), "rejected": sum(s.rejected for s in states)}
     return figures | {"milliseconds": milliseconds, "final": round(final, 3)}
@@ -145,7 +145,7 @@ def course(method: str, model: Model, data: Dataset, config: Config, at: np.ndar
     state = start(model, stepper, data)
     for part in at:
         rate = jnp.asarray(0.5 * config.rate * (1 + np.cos(np.pi * part)))
-        state = eqx.tree_at(lambda state: state.stepper_state.rest.hyperparams["learning_rate"], state, rate)
+        state = eqx.tree_at(lambda state: state.stepper_state.optimiser.hyperparams["learning_rate"], state, rate)
         state = advance(state, stepper, data, config)
     return state
 
@@ -157,7 +157,7 @@ def stepper_of(method: str, N: int, config: Config) -> AbstractStepper:
     of = METHODS[method]
     adam, gamma = optax.inject_hyperparams(optax.adam)(config.rate), averaging(N, config.batch, 5.0, 0.1)
     if of.G and of.joint:
-        return OrthogonalNaturalGradient(gamma, rest=adam, tight=of.tight)
+        return OrthogonalNaturalGradient(gamma, hyper_optimiser=adam, tight=of.tight)
     return NaturalGradient(gamma, adam, (), of.tight)
 
 
@@ -166,8 +166,8 @@ def advance(state: TrainState, stepper: AbstractStepper, data: Dataset, config: 
     return fit(state, stepper, data, steps=config.segment, batch_size=config.batch, segment=config.segment)[0]
 
 
-def best_q(model: Model, data: Dataset) -> CollapsedBounds:
-    """Both bounds at the optimal q, and its predictor."""
+def best_q(model: Model, data: Dataset) -> Solution:
+    """The bounds at the optimal q, and its predictor."""
     posterior = model.posterior
     if isinstance(posterior, Orthogonal):
         return collapsed_orthogonal(

@@ -28,7 +28,7 @@ from pseudopoint.optimise.minibatch import (
     constant,
     log_linear,
 )
-from pseudopoint.posteriors import Collapsed, DiagonalPrecision, DirectPrecision, LogPrecision, SoftplusPrecision
+from pseudopoint.posteriors import Collapsed, DiagonalPrecision, DirectPrecision, Exact, LogPrecision, SoftplusPrecision
 
 from ._full_batches import course
 from ._kobe import Hyper, hyperparameters, model_of, start, whitened
@@ -93,7 +93,7 @@ def run(case: dict[str, Any], config: Config, folder: Path) -> dict[str, Any]:
     setting, rule = case["setting"], case["rule"]
     data, Z, first, evidence = problem(case["seed"], config.N, config.M)
     hyper = TRUTH if setting == "truth" else first
-    optimum = float(collapsed(model_of(hyper, Collapsed(Z, config.jitter)), data).vfe)
+    optimum = float(collapsed(model_of(hyper, Collapsed(Z, config.jitter)), data).standard)
     target = evidence if setting == "joint" else optimum
     stepper, form = rules(config, setting == "joint")[rule]
     model = model_of(hyper, posterior_of(form, Z, config.jitter))
@@ -111,7 +111,7 @@ def problem(seed: int, N: int, M: int) -> tuple[Dataset, np.ndarray, Hyper, floa
     """The data, where Z starts, the thesis' start of the hyperparameters, and the evidence at the truth."""
     data = data_of(N, seed)
     hyper, Z = start(data, M, 0.1)
-    return data, Z, hyper, float(marginal(model_of(TRUTH, None), data)[0])
+    return data, Z, hyper, float(marginal(model_of(TRUTH, Exact()), data).value)
 
 
 def data_of(N: int, seed: int) -> Dataset:

@@ -57,12 +57,12 @@ def run(case: dict[str, Any], config: Config, folder: Path) -> dict[str, Any]:
     every = np.concatenate([X, grid])
     values, vectors = np.linalg.eigh(covariance(every, every, lengthscale))
     root = vectors * np.sqrt(np.maximum(values, 0))
-    model = cast(Model(RBF(lengthscale, 1.0), Gaussian(config.noise), None), "float64")
+    model = cast(Model(RBF(lengthscale, 1.0), Gaussian(config.noise)), "float64")
     K = covariance(X, X, lengthscale) + config.noise * np.eye(N)
     inside, through, formula, shown = [], 0.0, 0.0, None
     for _ in range(config.draws):
         f = root @ rng.normal(size=len(every))
-        predictor = marginal(model, dataset(X, f[:N]))[1]
+        predictor = marginal(model, dataset(X, f[:N])).predictor()
         mean, variance = (np.asarray(x) for x in predictor(jnp.asarray(every)))
         std = np.sqrt(variance)
         inside.append(np.abs(f - mean)[N:] <= 2 * std[N:] + 1e-6)

@@ -32,7 +32,7 @@ from pseudopoint.gaussians import MeanChol, MeanPrecision
 from pseudopoint.kernels import Matern52
 from pseudopoint.likelihoods import Gaussian
 from pseudopoint.metrics import rmse
-from pseudopoint.optimise.fullbatch import FitError, lbfgsb
+from pseudopoint.optimise.fullbatch import FitError, Objective, lbfgsb
 from pseudopoint.optimise.minibatch import (
     AbstractStepper,
     Alternate,
@@ -116,9 +116,9 @@ def run(case: dict, config: Config, folder: Path) -> dict:
         return joint(case["rule"], data, test, config)
     base = fitted(folder, config) if case["at"] == "fit" else start_of(data, config)
     dense = collapsed(base, data)
-    best, first = float(dense.vfe), with_shift(base, config)
+    best, first = float(dense.standard), with_shift(base, config)
     bound, _, end, rejected = course(alone_stepper(case["rule"], config), first, data, config.alone_steps)
-    q = LogPrecision(dense.predictor.alpha, end.posterior.q.g)
+    q = LogPrecision(dense.predictor().alpha, end.posterior.q.g)
     with_best_mean = finite(best - float(standard_bound(with_q(end, q), data)[0]))
     at = marks(config.alone_steps, 40)
     gaps = {"gap": [finite(best - bound[t]) for t in at], "gap_best_mean": with_best_mean}
@@ -128,7 +128,7 @@ def run(case: dict, config: Config, folder: Path) -> dict:
 @jax.jit
 def standard_bound(model: Model, data: Dataset) -> tuple[jax.Array, Any]:
     """The standard bound of all rows, and the predictor."""
-    return elbo(model, data, len(data), tight=False)
+    return elbo(model, data, len(data)).standard, model.predictor()
 
 
 def tables(folder: Path, config: Config) -> tuple[Dataset, Dataset]:
@@ -148,8 +148,8 @@ def start_of(data: Dataset, config: Config) -> Model:
 def fitted(folder: Path, config: Config) -> Model:
     """The start after L-BFGS-B on the collapsed standard bound, Z included."""
     data, _ = tables(folder, config)
-    first = trainable(start_of(data, config))
-    return lbfgsb(vfe, first, data, max_iter=config.fit_iterations, scale=float(len(data))).model
+    objective = Objective(vfe, trainable(start_of(data, config)), data, scale=float(len(data)))
+    return lbfgsb(objective, max_iter=config.fit_iterations).model
 
 
 def with_shift(model: Model, config: Config, mu: Any = 0.0, make: Any = LogPrecision) -> Model:
@@ -217,19 +217,20 @@ def joint(rule: str, data: Dataset, test: Dataset, config: Config) -> dict:
     standard, predictor = standard_bound(model, data)
     points = Model(model.kernel, model.likelihood, Collapsed(model.posterior.Z, config.jitter))
     best = collapsed(points, data)
+    best_predictor = best.predictor()
     settle = lambda rule, first: course(alone_stepper(rule, config), first, data, config.settling_steps).bound
     # The best mean of all is in the family, so only g has a way to go.
-    family = np.nanmax(settle("exact", with_shift(points, config, best.predictor.alpha)))
-    settled = best.vfe
+    family = np.nanmax(settle("exact", with_shift(points, config, best_predictor.alpha)))
+    settled = best.standard
     if not rule.startswith("dense"):
         settled = standard if rule == "Adam" else settle(rule, model)[-1]
     kernel: Any = model.kernel
     noise = float(model.likelihood.variance)  # pyright: ignore[reportAttributeAccessIssue]
     learned = [finite(x) for x in (kernel.lengthscale, kernel.variance, noise)]
-    bounds = {"standard": standard, "settled": settled, "family": family, "dense": best.vfe, "tight": best.tight}
+    bounds = {"standard": standard, "settled": settled, "family": family, "dense": best.standard, "tight": best.value}
     return (
         {name: finite(value, 10) for name, value in bounds.items()}
-        | {"test": tested(predictor, noise, test), "test_best_q": tested(best.predictor, noise, test)}
+        | {"test": tested(predictor, noise, test), "test_best_q": tested(best_predictor, noise, test)}
         | {"learned": learned, "rejected": state.rejected, "curve": curve, "stopped": stopped}
     )
 

@@ -1,12 +1,16 @@
-"""The command line: options, progress and words. What the commands do is in `commands`.
+"""The command line: options, progress and output. What the commands do is in `commands`; the settings of a fit and the
+words that they take are those of `names`.
 
 Everything heavy is imported inside a command, so that --help answers at once.
 """
 
+import inspect as signatures
 import json
 import math
+import sys
 from collections.abc import Callable
 from enum import StrEnum
+from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,6 +19,7 @@ from rich.console import Console
 
 from pseudopoint import __version__
 from pseudopoint.compilation import keep_compiled
+from pseudopoint.names import SETTINGS, TASKS, Setting
 from pseudopoint.optimise.result import Record
 from pseudopoint.shell import run, visible
 
@@ -26,99 +31,104 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="Gaussian processes for tables of any size: calibrated predictions from one command.",
 )
-Task = StrEnum("Task", ["auto", "regression", "classification"])
-Method = StrEnum("Method", ["auto", "exact", "laplace", "collapsed", "svgp"])
-Likelihood = StrEnum(
-    "Likelihood",
-    "auto gaussian heteroscedastic student_t laplace poisson negative_binomial gamma exponential beta ordinal "
-    "logit probit softmax robustmax",
-)
-Kernel = StrEnum("Kernel", ["matern52", "matern32", "matern12", "rbf", "rational_quadratic", "periodic", "linear"])
-Precision = StrEnum("Precision", ["auto", "float64", "float32"])
-Initial = StrEnum("Initial", ["warm", "robust", "ulapane"])
-
-OPTIMISER = (
-    "One of the papers' optimisers by name, which implies the method: NGD, NGD+Adam, Adam, GD, L-BFGS, svi-natural, "
-    "svi-SAG, svi-FG, svi-L-BFGS-B, vi-means, means-L-BFGS-B, means-PN, t-SVGP, sites."
-)
-
-POSTERIOR = "Family of the approximate posterior: whitened, unwhitened, diagonal, decoupled, hybrid, orthogonal, solve."
-
+Task = StrEnum("Task", list(TASKS))
+AUTO = Task("auto")
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
 Table = Annotated[Path, typer.Argument(help="CSV, CSV.gz or Parquet.")]
 ModelFile = Annotated[Path, typer.Argument(help="A model file written by fit.")]
-Interval = Annotated[float, typer.Option(help="Probability of the interval; for numbers.")]
+Level = Annotated[float, typer.Option(help="Probability of the interval around each prediction; for numbers.")]
+RENAMED = {"--interval": "--level", "--mean-inducing": "--num-mean-inducing", "--seed": "--random-state"}
 
 
-@app.command()
+def settings_as_options(command: Callable) -> Callable:
+    """The command with an option for each of `SETTINGS` in place of its **settings. What is not given is None."""
+    signature = signatures.signature(command)
+    own = [each for each in signature.parameters.values() if each.kind is not each.VAR_KEYWORD]
+    options = [_option(name, setting) for name, setting in SETTINGS.items()]
+    vars(command)["__signature__"] = signature.replace(parameters=own + options)
+    return command
+
+
+def _option(name: str, setting: Setting) -> signatures.Parameter:
+    kind, shown = int if setting.kind is Any else setting.kind, None
+    if setting.words:
+        kind, shown = StrEnum(name, {str(word): str(word) for word in setting.words}), "WORD"
+    words = f" One of {', '.join(map(str, setting.words))}." if setting.words else ""
+    about = typer.Option(
+        help=setting.help + words + _default(setting.default),
+        metavar=shown,
+        case_sensitive=False,
+        show_default=False,
+        rich_help_panel="Settings",
+    )
+    annotation = Annotated[kind | None, about]
+    return signatures.Parameter(name, signatures.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
+
+
+def _default(value: Any) -> str:
+    return "" if value is None else f" Default: {value}."
+
+
+def _given(settings: dict[str, Any]) -> dict[str, Any]:
+    """The settings that were given, words as Python has them."""
+    words = {name: {str(word): word for word in SETTINGS[name].words} for name in settings}
+    return {name: words[name].get(str(value), value) for name, value in settings.items() if value is not None}
+
+
+@app.command(epilog="`pseudopoint options` explains the words that settings take.")
+@settings_as_options
 def fit(
     table: Table,
     target: Annotated[str, typer.Option(help="The column to predict.")],
-    task: Annotated[Task, typer.Option(help="auto goes by the target or the likelihood, and says why.")] = Task.auto,
-    likelihood: Annotated[
-        Likelihood,
-        typer.Option(help="How the target scatters; for classes: logit, probit, softmax, robustmax."),
-    ] = Likelihood.auto,
+    task: Annotated[Task, typer.Option(help="What the target holds; auto finds out, and says why.")] = AUTO,
     test_fraction: Annotated[float, typer.Option(help="Share of rows held out to measure the fit.")] = 0.1,
     test: Annotated[Path | None, typer.Option(help="A table of its own to measure the fit on.")] = None,
     missing: Annotated[
         list[str] | None, typer.Option(metavar="WORD", help="A word that marks a missing value; may be repeated.")
     ] = None,
-    kernel: Annotated[Kernel, typer.Option()] = Kernel.matern52,
-    method: Annotated[
-        Method,
-        typer.Option(
-            help="auto chooses by the number of rows, and says why. exact: gaussian only; laplace: any other."
-        ),
-    ] = Method.auto,
-    optimiser: Annotated[str, typer.Option(help=OPTIMISER)] = "auto",
-    posterior: Annotated[str, typer.Option(help=POSTERIOR)] = "whitened",
-    mean_inducing: Annotated[
-        int | None, typer.Option(min=1, help="Points of the mean alone, for such a posterior.")
-    ] = None,
-    inducing: Annotated[int | None, typer.Option(min=1, help="Number of inducing points; chosen when absent.")] = None,
-    max_iter: Annotated[int | None, typer.Option(min=1, help="Iterations, or minibatch steps of svgp.")] = None,
-    initial: Annotated[Initial, typer.Option(help="Where hyperparameters start.")] = Initial.warm,
-    lengthscale_prior: Annotated[
-        float, typer.Option(help="Standard deviation of log lengthscales around their start; inf: no prior.")
-    ] = 1.5,
-    dtype: Annotated[
-        Precision, typer.Option(help="auto: float64, but large tables climb in float32 where the noise allows it.")
-    ] = Precision.auto,
-    seed: Annotated[int, typer.Option(min=0)] = 0,
     out: Annotated[Path | None, typer.Option(help="Write the model file here.")] = None,
     report: Annotated[Path | None, typer.Option(help="Write an HTML report here.")] = None,
     as_json: Json = False,
+    **settings: Any,
 ):
     """Fit a Gaussian process to a table, and measure it on rows held out.
 
-    The target may hold numbers (regression, also of counts, positive amounts, proportions and ratings) or classes:
-    text, true/false values, or two different numbers.
+    Numbers are a regression: also counts, positive amounts, proportions and ratings.
+    Text, true/false values and two different numbers are classes.
     """
     from pseudopoint import commands
 
-    settings = {"kernel": str(kernel), "method": str(method), "optimiser": optimiser, "num_inducing": inducing}
-    settings |= {"posterior": posterior, "num_mean_inducing": mean_inducing}
-    settings |= {"max_iter": max_iter, "initial": str(initial), "dtype": str(dtype)}
-    settings |= {"lengthscale_prior": lengthscale_prior}
-    with _Progress() as progress:
-        result = commands.fit_table(
-            table,
-            target,
-            task=str(task),
-            likelihood=str(likelihood),
-            test_fraction=test_fraction,
-            test=test,
-            missing=missing or (),
-            out=out,
-            report=report,
-            seed=seed,
-            progress=None if as_json else progress,
-            **settings,
-        )
+    with _Bar(as_json) as bar:
+        files = {"test": test, "out": out, "report": report}
+        options: dict[str, Any] = {"task": str(task), "test_fraction": test_fraction, "missing": missing or ()}
+        result = commands.fit_table(table, target, **options, **files, **_given(settings), progress=bar.fitted)
     _show(result, as_json)
     if out is None and not as_json:
         Console(stderr=True).print("The model was not saved: give --out MODEL to keep it.")
+
+
+@app.command()
+def options(
+    name: Annotated[str | None, typer.Argument(help="A setting of fit; all of them when absent.")] = None,
+    as_json: Json = False,
+):
+    """Explain the settings of fit, word by word."""
+    wanted = name and name.replace("-", "_")
+    if wanted and wanted not in SETTINGS:
+        raise ValueError(f"the setting {name!r} is unknown: use one of {', '.join(SETTINGS)}")
+    chosen = {each: setting for each, setting in SETTINGS.items() if wanted in (None, each)}
+    _show({each: _explained(setting) for each, setting in chosen.items()}, as_json, _option_lines)
+
+
+def _explained(setting: Setting) -> dict[str, Any]:
+    words = {str(word): text for word, text in setting.words.items()}
+    return {"help": setting.help, "default": setting.default, "words": words}
+
+
+def _option_lines(result: dict[str, Any]):
+    for name, about in result.items():
+        yield f"--{name.replace('_', '-')}", about["help"] + _default(about["default"])
+        yield from ((f"    {word}", text) for word, text in about["words"].items())
 
 
 @app.command()
@@ -126,33 +136,37 @@ def predict(
     model: ModelFile,
     table: Table,
     out: Annotated[Path, typer.Option(help="Write predictions here: .csv, .csv.gz or .parquet.")],
-    interval: Interval = 0.9,
+    level: Level = 0.9,
     as_json: Json = False,
 ):
     """Write predictions for every row of a table, in its order.
 
-    Numbers: TARGET_mean, TARGET_std, TARGET_lower_90, TARGET_upper_90. Classes: TARGET_predicted, and the probability
-    TARGET_p_LABEL of every class.
+    Numbers: TARGET_mean, TARGET_std, TARGET_lower_90, TARGET_upper_90.
+    Classes: TARGET_predicted, and the probability TARGET_p_LABEL of every class.
     """
     from pseudopoint import commands
 
-    _show(commands.predict_table(model, table, out, interval), as_json)
+    _show(commands.predict_table(model, table, out, level), as_json)
 
 
 @app.command()
-def score(model: ModelFile, table: Table, interval: Interval = 0.9, as_json: Json = False):
+def score(model: ModelFile, table: Table, level: Level = 0.9, as_json: Json = False):
     """Measure a model on a table that holds the target.
 
-    Numbers: RMSE, MAE, R², log density, coverage. Classes: accuracy, log density, Brier score, calibration error.
+    Numbers: RMSE, MAE, R², log density, share of rows inside the interval.
+    Classes: accuracy, log density, Brier score, calibration error.
     """
     from pseudopoint import commands
 
-    _show(commands.score_table(model, table, interval), as_json)
+    _show(commands.score_table(model, table, level), as_json)
 
 
 @app.command()
 def inspect(model: ModelFile, as_json: Json = False):
-    """Say what a model file holds: kind, classes, kernel, lengthscales, likelihood, method, bound, rows, version."""
+    """Say what a model file holds.
+
+    Kind, classes, kernel, lengthscales, likelihood, method, bound, rows, version.
+    """
     from pseudopoint import commands
 
     _show(commands.inspect_model(model), as_json)
@@ -166,29 +180,34 @@ def demo(
     """Fit the naval propulsion table that comes with the package."""
     from pseudopoint import commands
 
-    with _Progress() as progress:
-        result = commands.demo(out, None if as_json else progress)
+    with _Bar(as_json) as bar:
+        result = commands.demo(out, bar.fitted)
     _show(result, as_json)
 
 
 @app.command()
 def reproduce(
-    name: Annotated[str | None, typer.Argument(help="An experiment, or all; without it they are listed.")] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="Small settings: that it works, not what it finds.")] = False,
+    name: Annotated[str | None, typer.Argument(help="An experiment, or all. Without it they are listed.")] = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Small settings, which show that it works and test no finding.")
+    ] = False,
     out: Annotated[
-        Path | None, typer.Option(help="Folder for rows, figures and the page [reproduction/full, quick or stored].")
+        Path | None,
+        typer.Option(help="Folder for rows, figures and the page; else reproduction/full, quick or stored."),
     ] = None,
-    data: Annotated[Path | None, typer.Option(help="Folder with NAME.csv.gz; else PSEUDOPOINT_DATA.")] = None,
+    data: Annotated[
+        Path | None, typer.Option(help="Folder with the tables NAME.csv.gz; else PSEUDOPOINT_DATA.")
+    ] = None,
     download: Annotated[bool, typer.Option("--download", help="Fetch missing tables into the data folder.")] = False,
-    stored: Annotated[bool, typer.Option("--stored", help="Compute nothing: show the rows of the stored run.")] = False,
-    report_only: Annotated[bool, typer.Option("--report-only", help="Compute nothing: show the rows in OUT.")] = False,
+    stored: Annotated[bool, typer.Option("--stored", help="Compute nothing; show the rows of the stored run.")] = False,
+    report_only: Annotated[bool, typer.Option("--report-only", help="Compute nothing; show the rows in OUT.")] = False,
     experiments: Annotated[Path | None, typer.Option(help="A folder of experiments of your own.")] = None,
     as_json: Json = False,
 ):
-    """Reproduce the papers' figures and tables: NAME, or all of them; run again, it goes on where it stopped.
+    """Reproduce the papers' figures and tables: one, or all. A run that was stopped goes on.
 
-    Each experiment's rows are in OUT/NAME.jsonl, its figure in OUT/NAME.png; the page is OUT/NAME.html, or
-    OUT/report.html for all.
+    Rows are in OUT/NAME.jsonl, the figure is OUT/NAME.png.
+    The page is OUT/NAME.html, or OUT/report.html for all.
     """
     from pseudopoint import reproduce as work
 
@@ -199,8 +218,8 @@ def reproduce(
         result: dict[str, Any] = {"experiments": work.listing(rows_from, folder, quick)}
     else:
         compute = not (stored or report_only)
-        with _Rows(as_json) as progress:
-            job = work.Job(place, folder, data, rows_from, quick, compute, download, progress)
+        with _Bar(as_json) as bar:
+            job = work.Job(place, folder, data, rows_from, quick, compute, download, bar.reproduced)
             result = work.reproduce(name, job)
     _show(result, as_json, work.in_lines)
 
@@ -212,71 +231,49 @@ def _version(version: Annotated[bool, typer.Option("--version", help="Print the 
         raise typer.Exit
 
 
-class _Progress:
-    """A bar with objective, speed and time left; where the output is no terminal, a plain line every five seconds."""
-
-    def __init__(self):
-        self.console, self.spoken = Console(stderr=True), 0.0
-        self.bar: Any = None
-        self.task: Any = None
-
-    def __enter__(self):
-        return self
-
-    def __call__(self, record: Record):
-        speed = record.step / max(record.seconds, 1e-9)
-        text = f"objective {record.bound:,.1f}  {speed:.1f} steps/s"
-        if not self.console.is_terminal:
-            if record.seconds - self.spoken >= 5:
-                self.spoken = record.seconds
-                self.console.print(f"step {record.step} of {record.total}: {text}", highlight=False)
-            return
-        if self.bar is None:
-            self.bar, self.task = _bar(self.console, record.total)
-        self.bar.update(self.task, completed=record.step, text=text)
-
-    def __exit__(self, *_):
-        if self.bar is not None:
-            self.bar.stop()
-
-
-class _Rows:
-    """A bar over the rows of each experiment; where the output is no terminal, a plain line a row."""
+class _Bar:
+    """Progress on standard error: a bar on a terminal, plain lines elsewhere, of a fit one every five seconds."""
 
     def __init__(self, silent: bool):
-        self.console, self.silent = Console(stderr=True), silent
-        self.bar: Any = None
+        self.console, self.silent, self.said = Console(stderr=True), silent, 0.0
         self.name: str = ""
+        self.bar: Any = None
         self.task: Any = None
 
     def __enter__(self):
         return self
 
-    def __call__(self, step):
+    def fitted(self, record: Record):
+        """An iteration of a fit is done."""
+        text = f"bound {record.bound:,.1f}  {record.step / max(record.seconds, 1e-9):.1f} iterations/s"
+        if self.console.is_terminal or record.seconds - self.said >= 5:
+            self.said = record.seconds
+            self._tell("fitting", record.step, record.total, text)
+
+    def reproduced(self, step: Any):
+        """A row of an experiment is done."""
+        text = ", ".join(str(value) for value in step.case.values())
+        self._tell(step.name, step.done, step.total, f"{text} ({step.seconds:.1f} s)")
+
+    def _tell(self, name: str, done: int, total: int, text: str):
         if self.silent:
             return
-        text = ", ".join(str(value) for value in step.case.values())
         if not self.console.is_terminal:
-            line = f"{step.name} {step.done}/{step.total}: {text} ({step.seconds:.1f} s)"
-            self.console.print(line, highlight=False, markup=False)
+            self.console.print(f"{name} {done}/{total}: {text}", highlight=False, markup=False)
             return
-        if step.name != self.name:
+        if name != self.name:
+            from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
             self.__exit__()
-            self.name, (self.bar, self.task) = step.name, _bar(self.console, step.total, step.name)
-        self.bar.update(self.task, completed=step.done, text=text.replace("[", "\\["))
+            columns = BarColumn(), TextColumn("{task.completed}/{task.total}  {task.fields[text]}  time left")
+            self.bar = Progress(name, *columns, TimeRemainingColumn(), console=self.console, transient=True)
+            self.bar.start()
+            self.name, self.task = name, self.bar.add_task(name, total=total, text="")
+        self.bar.update(self.task, completed=done, text=text.replace("[", "\\["))
 
     def __exit__(self, *_):
         if self.bar is not None:
             self.bar.stop()
-
-
-def _bar(console, total, name="fitting"):
-    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-
-    counts = TextColumn("{task.completed}/{task.total}  {task.fields[text]}  time left")
-    bar = Progress(name, BarColumn(), counts, TimeRemainingColumn(), console=console, transient=True)
-    bar.start()
-    return bar, bar.add_task("fit", total=total, text="")
 
 
 def _show(result: dict[str, Any], as_json: bool, in_lines: Callable | None = None):
@@ -317,4 +314,15 @@ def main() -> None:
 
 def _start():
     keep_compiled()
+    _refuse_old(sys.argv[1:])
     app()
+
+
+def _refuse_old(arguments: list[str]) -> None:
+    """Raises ValueError, which names the new option, for one of earlier versions."""
+    for argument, following in pairwise([*arguments, ""]):
+        option, _, value = argument.partition("=")
+        if option in RENAMED:
+            raise ValueError(f"the option {option} is called {RENAMED[option]} now")
+        if option == "--inducing" and (value or following).isdigit():
+            raise ValueError("the number of inducing points is --num-inducing now; --inducing says where they start")

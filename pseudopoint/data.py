@@ -1,4 +1,4 @@
-"""Rows, and how they are scaled, chunked and drawn. Everything here is arrays; tables become arrays in `tables.py`."""
+"""Rows as arrays: how they are scaled, chunked and drawn. `tables` makes arrays of tables."""
 
 import equinox as eqx
 import jax
@@ -12,10 +12,10 @@ __all__ = ["Dataset", "Standardiser", "chunked", "dataset", "draw", "merge_dupli
 
 
 class Dataset(eqx.Module):
-    """N rows, or a batch of them (a batch is a Dataset too), or a stack of batches along a leading axis C.
+    """N rows, a batch of them, or a stack of batches along a leading axis C.
 
-    `weight` multiplies a row's log likelihood, so that weight 2 means the row was seen twice; `noise` is known noise
-    variance of that row, added to the likelihood's own.
+    `weight` multiplies a row's log likelihood: weight 2 is the same as the row twice. `noise` is the known noise
+    variance of the row, which is added to the likelihood's own.
     """
 
     X: Float[Number, "*C N D"]
@@ -44,8 +44,8 @@ def take(data: Dataset, rows: Int[np.ndarray, "*C B"]) -> Dataset:
 def draw(N: int, batch_size: int, seed: int, step: int, count: int) -> Int[np.ndarray, "C B"]:
     """Rows of the minibatches `step`, …, `step + count − 1`, drawn without replacement.
 
-    The stream is one random permutation of all rows after another, cut into batches of equal size, so every row is seen
-    once an epoch and no batch is short. It depends on (seed, step) alone: a resumed run draws what it would have drawn.
+    Random permutations of all rows, one for each epoch, follow each other and are cut into batches of equal size. They
+    depend on (seed, step) alone, so that a resumed run draws the same batches.
     """
     first, last = step * batch_size, (step + count) * batch_size
     epochs = range(first // N, -(-last // N))
@@ -54,28 +54,27 @@ def draw(N: int, batch_size: int, seed: int, step: int, count: int) -> Int[np.nd
 
 
 def chunked(data: Dataset, size: int) -> Dataset:
-    """All rows as a stack of chunks [C, size]; the last chunk is filled up with the first row at weight zero.
+    """All rows as a stack of chunks [C, size]; copies of the first row at weight zero fill up the last chunk.
 
-    A row of zeros would do for a Gaussian likelihood only: log 0 of a positive target, times zero, is NaN.
+    Rows of zeros would not do: log 0 of a positive target, times the weight zero, is NaN.
     """
     N = len(data)
     size = min(size, N)
     count = -(-N // size)
 
-    def fold(x, zero=False):
-        x = jnp.asarray(x)
-        first = jnp.zeros_like(x[:1]) if zero else x[:1]
-        padding = jnp.broadcast_to(first, (count * size - N, *x.shape[1:]))
-        return jnp.concatenate([x, padding]).reshape((count, size) + x.shape[1:])
+    def fold(x, filler):
+        padding = jnp.broadcast_to(filler, (count * size - N, *x.shape[1:]))
+        return jnp.concatenate([jnp.asarray(x), padding]).reshape((count, size) + x.shape[1:])
 
-    return Dataset(fold(data.X), fold(data.y), fold(data.weight, zero=True), fold(data.noise))
+    X, y, noise = (fold(x, x[:1]) for x in (data.X, data.y, data.noise))
+    return Dataset(X, y, fold(data.weight, jnp.zeros_like(data.weight[:1])), noise)
 
 
 def merge_duplicates(X: np.ndarray, y: np.ndarray, weight: np.ndarray, noise: np.ndarray):
-    """Rows in canonical order, identical rows merged into one with the sum of their weights, weight zero dropped.
+    """(X, y, weight, noise) of the distinct rows, in sorted order, with the sum of the weights of equal rows.
 
-    Exact for every likelihood, and it makes weight w and w-fold repetition the same computation.
-    Returns (X, y, weight, noise) of the distinct rows.
+    Rows of weight zero are dropped. This is exact for every likelihood, and makes weight w and w-fold repetition the
+    same computation.
     """
     keep = weight > 0
     rows = np.column_stack([X, y, noise])[keep] + 0.0  # −0.0 + 0.0 = 0.0: equal numbers have equal bytes
@@ -84,20 +83,21 @@ def merge_duplicates(X: np.ndarray, y: np.ndarray, weight: np.ndarray, noise: np
     return distinct[:, :-2], distinct[:, -2], total, distinct[:, -1]
 
 
-LARGEST = {"float64": 1e100, "float32": 1e15}  # a standardised input: of those, squares can be added and multiplied
+LARGEST = {"float64": 1e100, "float32": 1e15}  # standardised inputs are cut here, so that sums of squares stay finite
 ORDINARY = 1e9  # a standardised input that needs no care in either precision
-HUGE = 1e300  # a scale of inputs from which differences of inputs may overflow
-FAR = 1000.0  # standard deviations, or what they would be without a few rows, from which a value is far from all others
-SPREAD_ROWS = 20_000  # rows that tell how wide the middle half of a column is
+HUGE = 1e300  # a scale of inputs whose differences may overflow
+FAR = 1000.0  # a value so many standard deviations (without a few rows) away is far from all others
+SPREAD_ROWS = 20_000  # rows that determine the middle half of a column
+TINY = float(np.finfo(np.float64).tiny)
 
 
 class Standardiser(eqx.Module):
-    """Affine scaling of inputs and target, undone exactly: x ↦ (x − mean)/scale, column by column.
+    """Affine scaling of inputs and target, x ↦ (x − mean)/scale for each column.
 
-    The scale of a constant column is infinite, so that whatever it holds later is 0: nothing is known of its effect.
-    Where a few rows are so far away that they alone make the standard deviation (a sentinel, a wrong unit), a column is
-    scaled by its middle half, as they would make all other rows one. A variance is multiplied by target_scale², a log
-    density loses log target_scale. Files of version 0.1.0 leave constant columns out: there `columns` are the others.
+    The scale of a constant column is infinite: its effect is unknown, and any later value becomes 0. If a few rows
+    alone determine a column's standard deviation (a sentinel, a wrong unit), the middle half of the column scales it
+    instead; otherwise all other rows would be nearly equal. `columns` are the columns used: files of version 0.1.0
+    leave constant ones out.
     """
 
     columns: Int[np.ndarray, " K"]
@@ -108,16 +108,11 @@ class Standardiser(eqx.Module):
 
     @staticmethod
     def learn(
-        X: np.ndarray,
-        y: np.ndarray,
-        weight: np.ndarray,
-        scale_inputs: bool,
-        scale_target: bool,
-        ignore_constant: bool = True,
+        X: np.ndarray, y: np.ndarray, weight: np.ndarray, scale_inputs: bool, scale_target: bool, ignore_constant=True
     ) -> "Standardiser":
         """Weighted means and standard deviations (population form) of the columns of X [N, D] and of y [N].
 
-        Without `scale_inputs` columns stay as they are, but the constant ones if those are to be ignored.
+        Without `scale_inputs` columns stay as they are, except for constant ones with `ignore_constant`.
         """
         mean, scale = _moments(X, weight)
         constant = scale <= 1e-12 * np.maximum(np.abs(mean), TINY)
@@ -130,15 +125,14 @@ class Standardiser(eqx.Module):
         target_mean, target_scale = 0.0, 1.0
         if scale_target:
             (target_mean,), (target_scale,) = (part.tolist() for part in _moments(y[:, None], weight))
-            if target_scale <= 1e-12 * abs(target_mean):  # constant: what noise remains is small beside its size
+            if target_scale <= 1e-12 * abs(target_mean):  # constant
                 target_scale = abs(target_mean) or 1.0
         return Standardiser(np.arange(X.shape[1]), mean, scale, target_mean, target_scale)
 
     def inputs(self, X: np.ndarray, dtype: str = "float64") -> np.ndarray:
         """[N, D] in the data's units → [N, K] standardised, in that precision.
 
-        Beyond `LARGEST` there is no farther, as squares of larger numbers overflow; nor, unscaled, beyond a quarter of
-        the largest number that there is.
+        Values are cut at ±`LARGEST`, beyond which squares overflow; unscaled ones at a quarter of the largest number.
         """
         with np.errstate(over="ignore", invalid="ignore"):
             scaled = (X[:, self.columns] - self.mean) / self.scale
@@ -146,7 +140,7 @@ class Standardiser(eqx.Module):
         return (scaled if ordinary else self._extreme(X[:, self.columns], dtype)).astype(dtype, copy=False)
 
     def _extreme(self, X, dtype):
-        """The same for rows of which some are so large that differences may overflow."""
+        """`inputs` for rows whose differences may overflow."""
         half = np.where((self.scale > HUGE) & self.varies, 0.5, 1.0)
         with np.errstate(over="ignore", invalid="ignore"):
             scaled = (half * X - half * self.mean) / (half * self.scale)
@@ -156,12 +150,12 @@ class Standardiser(eqx.Module):
         return np.clip(scaled, -largest, largest)
 
     def of_target(self) -> "Standardiser":
-        """The same for the target, and inputs as they are."""
+        """The same scaling of the target, with inputs as they are."""
         D = len(self.mean)
         return Standardiser(self.columns, np.zeros(D), np.ones(D), self.target_mean, self.target_scale)
 
     def points(self, Z: np.ndarray) -> np.ndarray:
-        """[M, K] standardised → [M, K] in the data's units, no farther than the largest number."""
+        """[M, K] standardised → [M, K] in the data's units, cut at the largest number."""
         with np.errstate(over="ignore"):
             points = np.where(self.varies, Z, 0.0) * np.where(self.varies, self.scale, 1.0) + self.mean
         return np.clip(points, -np.finfo(points.dtype).max, np.finfo(points.dtype).max)
@@ -177,11 +171,9 @@ class Standardiser(eqx.Module):
             return (y - self.target_mean) / self.target_scale
 
 
-TINY = float(np.finfo(np.float64).tiny)
-
-
 def _moments(columns: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Weighted means and standard deviations, whatever the unit: no square overflows, and none is lost."""
+    """Weighted means and standard deviations. Powers of two scale the columns, so that squares neither overflow nor
+    underflow."""
     _, exponent = np.frexp(np.max(np.abs(columns), axis=0, initial=0.0))
     columns, average = np.ldexp(columns, -exponent), lambda v: np.average(v, axis=0, weights=weight)
     mean = average(columns)
@@ -189,18 +181,17 @@ def _moments(columns: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, np.nd
 
 
 def near_rows(X: np.ndarray) -> Bool[np.ndarray, " N"]:
-    """The rows of X [N, D] that are not far from all others in any column, as `Standardiser` has it."""
+    """The rows of X [N, D] that are far from the others in no column, in the sense of `Standardiser`."""
     mean, scale = _without_far_rows(X, *_moments(X, np.ones(len(X))))
     with np.errstate(over="ignore"):
         return np.all(np.abs(X - mean) <= max(FAR, len(X) ** 0.5) * np.maximum(scale, TINY), axis=1)
 
 
 def _without_far_rows(X, mean, scale):
-    """Mean and scale of every column; where the middle half says that all but a few rows are `FAR` times as close, its
-    centre and its scale in place of theirs."""
+    """Mean and scale of every column; those of its middle half where that is `FAR` times as narrow."""
     rows = X[np.linspace(0, len(X) - 1, min(len(X), SPREAD_ROWS)).astype(int)]
     low, middle, high = 2 * np.quantile(0.5 * rows, [0.25, 0.5, 0.75], axis=0)  # differences of halves do not overflow
     with np.errstate(over="ignore"):
-        half = high / 1.349 - low / 1.349  # of a normal column: its standard deviation
+        half = high / 1.349 - low / 1.349  # the standard deviation of a normal column
         few = (half > 0) & (half * FAR < scale)
     return np.where(few, middle, mean), np.where(few, half, scale)

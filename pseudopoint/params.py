@@ -1,8 +1,8 @@
-"""Human values in the models, unconstrained numbers in the optimiser, and one walk between the two.
+"""Model fields hold human values; optimisers see unconstrained numbers. This module converts between the two.
 
 A model's fields hold what a person reads: a lengthscale is a length, a variance a variance. How a field is constrained
-is metadata of the field (`positive()`, `bounded()` and their like; any other is free); only `Trainable` reads it.
-Optimisers see one array a field, or one flat vector.
+is metadata of the field (`positive()`, `bounded()` and the like; any other field is free), which only `Trainable`
+reads. Optimisers see one array for each field, or one flat vector.
 """
 
 import dataclasses
@@ -42,76 +42,68 @@ else:
 T = TypeVar("T")
 
 
-class Identity(eqx.Module):
+class _Identity(eqx.Module):
     """x = ξ."""
 
     def constrain(self, xi):
-        """ξ ↦ x."""
         return xi
 
     def unconstrain(self, x):
-        """x ↦ ξ."""
         return x
 
 
-IDENTITY = Identity()
-
-
-class Exp(eqx.Module):
-    """x = lower + exp(ξ), so that a step in ξ is a relative change: scales of 1e-6 and 1e6 move alike."""
+class _Exp(eqx.Module):
+    """x = lower + exp(ξ). A step in ξ is a relative change of x, so that scales of 1e-6 and 1e6 move alike."""
 
     lower: float = eqx.field(static=True)
 
     def constrain(self, xi):
-        """ξ ↦ x. |ξ| is cut at 40: beyond e⁴⁰ a scale means infinity, and ∞ would turn gradients into NaN."""
+        # e⁴⁰ is as good as infinity, which would turn gradients into NaN.
         return self.lower + jnp.exp(jnp.clip(xi, -40, 40))
 
     def unconstrain(self, x):
-        """x ↦ ξ. A value at or below `lower` starts a hair above it."""
+        # A value at or below the lower end starts a little above it, here and in the other bijectors.
         return jnp.log(jnp.maximum(x - self.lower, 1e-3 * self.lower + 1e-12))
 
 
-class Softplus(eqx.Module):
-    """x = log(1 + exp(ξ)): relative steps for small x, absolute ones for large x."""
+class _Softplus(eqx.Module):
+    """x = log(1 + exp(ξ)) and ξ = x + log(1 − exp(−x)). Steps are relative for small x and absolute for large x."""
 
     def constrain(self, xi):
-        """ξ ↦ x. ξ is cut at −40, as that of `Exp`."""
         return jax.nn.softplus(jnp.maximum(xi, -40))
 
     def unconstrain(self, x):
-        """x ↦ ξ = x + log(1 − exp(−x)). A value at or below 0 starts a hair above it."""
         x = jnp.maximum(x, 1e-12)
         return x + jnp.log(-jnp.expm1(-x))
 
 
-class Clip(eqx.Module):
-    """x = max(ξ, lower): the number itself, and an optimiser's step below `lower` ends there."""
+class _Clip(eqx.Module):
+    """x = max(ξ, lower). A step of the optimiser below `lower` ends there."""
 
     lower: float = eqx.field(static=True)
 
     def constrain(self, xi):
-        """ξ ↦ x."""
         return jnp.maximum(xi, self.lower)
 
     def unconstrain(self, x):
-        """x ↦ ξ."""
         return x
 
 
-class Sigmoid(eqx.Module):
+class _Sigmoid(eqx.Module):
     """x = lower + (upper − lower) σ(ξ)."""
 
     lower: float = eqx.field(static=True)
     upper: float = eqx.field(static=True)
 
     def constrain(self, xi):
-        """ξ ↦ x."""
         return jnp.clip(self.lower + (self.upper - self.lower) * jax.nn.sigmoid(xi), self.lower, self.upper)
 
     def unconstrain(self, x):
-        """x ↦ ξ."""
         share = jnp.clip((x - self.lower) / (self.upper - self.lower), 1e-6, 1 - 1e-6)
         return jnp.log(share) - jnp.log1p(-share)
+
+
+_IDENTITY = _Identity()
 
 
 def _array(name: str, value: Any) -> Any:
@@ -146,26 +138,25 @@ def _field(convert: Callable[[str, Any], Any], bijector: Any, learn: str | None,
 
 
 def positive(lower: float = 0.0, learn: str | None = None, **keywords) -> Any:
-    """A field of positive numbers; the optimiser keeps them above `lower`. Raises ValueError on numbers ≤ 0.
+    """A field of positive numbers, ValueError otherwise; the optimiser keeps them above `lower`.
 
     `learn` names a static boolean field that says whether the optimiser moves this one; without it, it does.
     """
-    return _field(_positive_array, Exp(lower), learn, keywords)
+    return _field(_positive_array, _Exp(lower), learn, keywords)
 
 
 def softplus(**keywords) -> Any:
-    """A field of positive numbers, which the optimiser sees through softplus. Raises ValueError on numbers ≤ 0."""
-    return _field(_positive_array, Softplus(), None, keywords)
+    """A field of positive numbers, ValueError otherwise, which the optimiser moves through softplus."""
+    return _field(_positive_array, _Softplus(), None, keywords)
 
 
 def clipped(lower: float, **keywords) -> Any:
-    """A field of positive numbers that the optimiser moves as they are, down to `lower` > 0. Raises ValueError on
-    numbers ≤ 0."""
-    return _field(_positive_array, Clip(lower), None, keywords)
+    """A field of positive numbers, ValueError otherwise, which the optimiser moves as they are, down to `lower` > 0."""
+    return _field(_positive_array, _Clip(lower), None, keywords)
 
 
 def bounded(lower: float, upper: float, learn: str | None = None, **keywords) -> Any:
-    """A field of numbers between `lower` and `upper`. Raises ValueError on others. `learn` as for `positive`."""
+    """A field of numbers from `lower` to `upper`, ValueError otherwise. `learn` as for `positive`."""
 
     def inside(name, value):
         value = _array(name, value)
@@ -173,12 +164,12 @@ def bounded(lower: float, upper: float, learn: str | None = None, **keywords) ->
             raise ValueError(f"{name}={written(value)} must be between {lower} and {upper}")
         return value
 
-    return _field(inside, Sigmoid(lower, upper), learn, keywords)
+    return _field(inside, _Sigmoid(lower, upper), learn, keywords)
 
 
 def real(learn: str | None = None, **keywords) -> Any:
     """A field of any numbers. `learn` as for `positive`."""
-    return _field(_array, IDENTITY, learn, keywords)
+    return _field(_array, _IDENTITY, learn, keywords)
 
 
 SHOWN = 8  # numbers of an array that a brief expression shows
@@ -220,20 +211,20 @@ def written(value: Any, brief: bool = True) -> str:
 
 
 def cast(tree: T, dtype: Any) -> T:
-    """Every floating array of the tree as a JAX array of that dtype (inside the caller's float64 scope)."""
-    floating = lambda x: eqx.is_array_like(x) and jnp.issubdtype(jnp.result_type(x), jnp.floating)
-    return jax.tree.map(lambda x: _converted(x, dtype) if floating(x) else x, tree)
+    """The tree with all floating arrays as JAX arrays of `dtype`; float64 needs the caller's float64 scope."""
+
+    def converted(x):
+        if not (eqx.is_array_like(x) and jnp.issubdtype(jnp.result_type(x), jnp.floating)):
+            return x
+        if known(x) and x.dtype != dtype:  # by NumPy: JAX would compile a program for every shape
+            with np.errstate(over="ignore"):
+                x = np.asarray(x).astype(dtype)
+        return jnp.asarray(x, dtype)
+
+    return jax.tree.map(converted, tree)
 
 
-def _converted(x: Any, dtype: Any) -> Array:
-    """By NumPy where there are numbers: JAX compiles a program for every shape."""
-    if known(x) and x.dtype != dtype:
-        with np.errstate(over="ignore"):
-            x = np.asarray(x).astype(dtype)
-    return jnp.asarray(x, dtype)
-
-
-def _bijectors(node: Any, inherited: Any = IDENTITY) -> list[Any]:
+def _bijectors(node: Any, inherited: Any = _IDENTITY) -> list[Any]:
     """One bijector for every leaf of the tree, in the order of `jax.tree.leaves`; None where it is not learned."""
     if isinstance(node, eqx.Module):
         fields = [f for f in dataclasses.fields(node) if not f.metadata.get("static", False)]
@@ -245,18 +236,17 @@ def _bijectors(node: Any, inherited: Any = IDENTITY) -> list[Any]:
 
 def _bijector(node, metadata):
     learn = metadata.get("learn")
-    return metadata.get("bijector", IDENTITY) if learn is None or getattr(node, learn) else None
+    return metadata.get("bijector", _IDENTITY) if learn is None or getattr(node, learn) else None
 
 
 Parts = tuple[Array, ...]
 
 
 class Trainable(eqx.Module, Generic[T]):
-    """The free numbers of a model, unconstrained, one array a field, with all that is needed for the way back.
+    """The trainable numbers of a model, unconstrained, as one array for each field; `rebuild` makes the model of them.
 
-    `vector` is the same numbers end to end. In a compiled step use `parts`: XLA may fuse what comes before into a
-    concatenation, the gradient in a vector among them, and then computes it number by number (on CPUs, measured: a step
-    of Adam with M = 500 took up to 2.6 times as long, from one version of the code around it to the next).
+    `vector` holds the same numbers end to end. Compiled steps should use `parts`: XLA on CPUs may fuse the computation
+    of a gradient into the concatenation of its vector, and then computes it number by number.
     """
 
     parts: Parts
@@ -280,14 +270,14 @@ class Trainable(eqx.Module, Generic[T]):
         return jnp.result_type(*self.parts) if self.parts else jnp.zeros(0).dtype
 
     def split(self, vector: Float[Array, " P"]) -> Parts:
-        """A vector such as `vector` as an array a field."""
+        """A vector such as `vector` as one array for each field."""
         shapes = [np.shape(part) for part in self.parts]
         ends = np.cumsum([int(np.prod(shape)) for shape in shapes])
-        # A split, and not slices: its derivative is one concatenation.
+        # `jnp.split` and not slices: its derivative is one concatenation.
         return tuple(x.reshape(shape) for x, shape in zip(jnp.split(vector, ends), shapes, strict=False))
 
     def rebuild(self, numbers: Float[Array, " P"] | Parts) -> T:
-        """The model whose free numbers are these, a vector or an array a field."""
+        """The model whose trainable numbers are these, given as a vector or as one array for each field."""
         leaves, structure = jax.tree.flatten(self.model)
         parts = numbers if isinstance(numbers, tuple) else self.split(numbers)
         for i, bijector, part in zip(self.leaf_indices, self.bijectors, parts, strict=True):
@@ -295,26 +285,21 @@ class Trainable(eqx.Module, Generic[T]):
         return jax.tree.unflatten(structure, leaves)
 
 
-def _places(model, chosen) -> set[int]:
-    """Which leaves are chosen, by their number."""
-    leaves, structure = jax.tree.flatten(model)
-    places = jax.tree.unflatten(structure, range(len(leaves)))
-    return {place for select in chosen for place in jax.tree.leaves(select(places))}
-
-
 def trainable(model: T, *frozen: Callable[[T], Any]) -> Trainable[T]:
-    """All floating numbers of `model` except those selected by `frozen`, e.g. `lambda m: m.posterior.Z`.
+    """All floating numbers of `model` except those that `frozen` selects, e.g. `lambda m: m.posterior.Z`.
 
     The model's leaves must be JAX arrays of one dtype (see `cast`).
     """
-    leaves, held, bijectors = jax.tree.leaves(model), _places(model, frozen), _bijectors(model)
+    leaves, structure = jax.tree.flatten(model)
+    numbered, bijectors = jax.tree.unflatten(structure, range(len(leaves))), _bijectors(model)
+    held = {i for select in frozen for i in jax.tree.leaves(select(numbered))}
     learned = lambda i: eqx.is_inexact_array(leaves[i]) and i not in held and bijectors[i] is not None
-    where = tuple(i for i in range(len(leaves)) if learned(i))
-    chosen = tuple(bijectors[i] for i in where)
-    return Trainable(_unconstrained(chosen, [leaves[i] for i in where]), model, where, chosen)
+    indices = tuple(i for i in range(len(leaves)) if learned(i))
+    chosen = tuple(bijectors[i] for i in indices)
+    return Trainable(_unconstrained(chosen, [leaves[i] for i in indices]), model, indices, chosen)
 
 
 @partial(jax.jit, static_argnums=0)
 def _unconstrained(bijectors, numbers) -> Parts:
-    """One program, where every operation by itself would be one."""
+    """In one compiled program; without `jit`, each operation would be a program."""
     return tuple(b.unconstrain(x) for b, x in zip(bijectors, numbers, strict=True))

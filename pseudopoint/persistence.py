@@ -1,19 +1,21 @@
-"""Save and load: one safe, self-describing file for a fitted model.
+"""Save and load a fitted model: one safe, self-describing file.
 
-Any reader of safetensors opens it. Arrays are named by their place in the tree; the header's metadata says how they fit
-together: format ("pseudopoint"), format_version ("1"), kind, library_version, created (UTC), spec, sha256. The spec is
-JSON. None, bool, int, str (NumPy's too), finite floats and lists stand for themselves; all else is an object:
+The file is in the safetensors format, so that any reader of it opens the arrays, which are named by their place in the
+tree. The header's metadata are format ("pseudopoint"), format_version ("1"), kind, library_version, created (UTC), spec
+and sha256. The spec says in JSON how the arrays fit together. None, bool, int, str (NumPy's too), finite floats and
+lists stand for themselves; all else is an object:
 
     {"dict": {key: node}}   {"tuple": [node]}   {"float": "nan" | "inf" | "-inf"}   {"array": name}   {"scalar": name}
     {"class": ".module.Class", "fields": {field: node}}
 
 A class of this package is named relative to it, with a leading dot and without submodules, so that a module may become
-a folder; any other class has its full name. A field that the file lacks has the default of today's class, where there
-is one; a field that today's class lacks means that the file is newer. The digest is that of the whole file with zeros
-for the digest itself: one of the contents alone would miss changes in padding, names and shapes.
+a folder; any other class has its full name. A field that the file lacks gets the default of today's class, if there is
+one; a field that today's class lacks means that the file is newer. The digest covers the whole file, with zeros for the
+digest itself: a digest of the contents alone would miss changes in padding, names and shapes. It finds accidents; it is
+no signature.
 
-Rejected: pickle, which runs code from the file. Here a file only names classes, and only those of `MODULES` or those
-that the caller passes are ever built. The digest finds accidents; it is no signature.
+Rejected: pickle, which runs code from the file. Here a file only names classes, and only classes of `MODULES` or those
+that the caller passes are built.
 """
 
 import dataclasses
@@ -44,7 +46,7 @@ PACKAGE = "pseudopoint"
 # Modules whose equinox classes a file may name. Explicit, because importing a module runs it.
 MODULES = frozenset("linalg params data kernels likelihoods gaussians posteriors bounds optimise".split())
 
-# What a class was called in files of earlier versions, and its fields that had other names.
+# Classes that earlier versions saved under another name: today's name, and the new names of renamed fields.
 RENAMED: dict[str, tuple[str, dict[str, str]]] = {
     ".posteriors.InducingPoints": (".posteriors.Collapsed", {}),
     ".posteriors.MeanPoints": (".posteriors.CollapsedDecoupled", {}),
@@ -56,6 +58,9 @@ RENAMED: dict[str, tuple[str, dict[str, str]]] = {
     ".posteriors.DirectShift": (".posteriors.DirectPrecision", {}),
 }
 
+# A field that earlier versions stored as None, and that has its default now: a Model without a posterior is exact.
+NONE_IS_DEFAULT = {(".posteriors.Model", "posterior")}
+
 DTYPES = frozenset("bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64".split())
 MAX_HEADER = 100_000_000  # bytes: the limit of the safetensors format
 NO_DIGEST = "0" * 64
@@ -65,7 +70,7 @@ AGAIN = "save the model again or fetch a fresh copy of the file"
 DAMAGED = f"is damaged ({{}}); {AGAIN}"
 TOO_MUCH = "cannot hold this tree ({}); make it less deep and store long lists as arrays"
 
-# What json, NumPy, safetensors and object.__new__ raise on content, or on trees, that they cannot handle.
+# Errors of json, NumPy, safetensors and object.__new__ on content or trees that they cannot handle.
 UNFIT = (ArithmeticError, AttributeError, LookupError, RecursionError, SafetensorError, TypeError, ValueError)
 
 FilePath = str | os.PathLike[str]
@@ -76,24 +81,23 @@ class ModelFileError(ValueError):
 
 
 def save(path: FilePath, tree: Any, *, kind: str, classes: Sequence[type] = ()) -> None:
-    """Write `tree` to one file, atomically: readers see the old file or the new one, never a part.
+    """Write `tree` to one file, whole or not at all (`files.whole_file`).
 
     `tree` nests dict (string keys), list, tuple, None, bool, int, float, str, NumPy arrays and scalars, JAX arrays and
     equinox modules of this package. Everything is stored exactly, arrays bit for bit in their dtype (little-endian);
     but a NumPy string is stored as the str that it equals.
 
-    Args:
-        path: the file; an existing one is replaced and keeps its permissions, owner and links (`files.whole_file`).
-        kind: what the tree is, for example "regressor"; `load` asks for it.
-        classes: equinox modules from elsewhere that occur in the tree, for example a kernel of your own.
-
-    Raises:
-        ModelFileError: something in the tree cannot be stored, or the file cannot be written.
+    `kind` says what the tree is, for example "regressor"; `load` asks for it. `classes` are equinox modules from
+    elsewhere in the tree, for example a kernel of your own. ModelFileError if the tree cannot be stored, or the file
+    cannot be written.
     """
     with writing(path):
         tensors: dict[str, np.ndarray] = {}
         spec = json.dumps(_encode(tree, kind, tensors, classes))
-        blob = safetensors.numpy.save(tensors, _metadata(kind, spec))
+        created = datetime.now(UTC).isoformat(timespec="seconds")
+        fixed = {"format": PACKAGE, "format_version": FORMAT_VERSION, "sha256": NO_DIGEST}
+        varying = {"kind": kind, "library_version": __version__, "created": created, "spec": spec}
+        blob = safetensors.numpy.save(tensors, fixed | varying)
         # The digest is that of the file with zeros in its place; the first match is in the header.
         digest = hashlib.sha256(blob).hexdigest()
         with whole_file(path) as file:
@@ -103,18 +107,12 @@ def save(path: FilePath, tree: Any, *, kind: str, classes: Sequence[type] = ()) 
 def load(path: FilePath, *, kind: str, classes: Sequence[type] = ()) -> Any:
     """Read the tree that `save` wrote; nothing in the file is executed.
 
-    Arrays come back as NumPy arrays of the stored dtype, JAX arrays too, so that float64 survives whatever JAX's 64-bit
-    setting is. Modules are filled field by field, without their `__init__`, converters or checks; a field that is not
-    in the file, for it is older, has the default of its class.
+    All arrays come back as NumPy arrays of the stored dtype, so that float64 survives whatever JAX's 64-bit setting is.
+    Modules are filled field by field, without their `__init__`, converters or checks. `classes` are the equinox modules
+    from elsewhere that the file may build.
 
-    Args:
-        path: the file.
-        kind: what the file must hold, as given to `save`.
-        classes: the equinox modules from elsewhere that the file may build.
-
-    Raises:
-        ModelFileError: the file is missing, damaged, foreign, of another kind, from a newer version, or needs a class
-            that is neither of this package nor in `classes`.
+    ModelFileError if the file is missing, damaged, foreign, of another `kind` or from a newer version, or if it needs a
+    class that is neither of this package nor in `classes`.
     """
     with reading(path), _open(path) as file:
         end, metadata = _read_metadata(file)
@@ -128,10 +126,9 @@ def load(path: FilePath, *, kind: str, classes: Sequence[type] = ()) -> Any:
 
 
 def describe(path: FilePath) -> dict[str, Any]:
-    """Metadata of a model file without reading its arrays: the keys of the module's docstring, with `spec` parsed.
+    """The metadata of a model file, as in the module's docstring, with `spec` parsed; its arrays are not read.
 
-    Raises:
-        ModelFileError: as `load`, but only for what the header shows: the checksum is not verified.
+    ModelFileError as in `load`, except that the checksum is not verified.
     """
     with reading(path), _open(path) as file:
         _, metadata = _read_metadata(file)
@@ -139,19 +136,20 @@ def describe(path: FilePath) -> dict[str, Any]:
 
 
 def reading(path: FilePath) -> AbstractContextManager[None]:
-    """A scope that builds something from a loaded tree: every error in it becomes a ModelFileError that names the file.
-    A ModelFileError raised inside says what comes after the name, from the verb to the last word."""
+    """A scope that builds something from a loaded tree. Every error in it becomes a ModelFileError that names the file.
+
+    The message of a ModelFileError raised inside starts at the verb and has no full stop.
+    """
     return _naming(path, "read", DAMAGED)
 
 
 def writing(path: FilePath) -> AbstractContextManager[None]:
-    """As `reading`, around what makes the tree of a file."""
+    """As `reading`, for a scope that makes a tree and writes it."""
     return _naming(path, "written", TOO_MUCH)
 
 
 @contextmanager
 def _naming(path: FilePath, verb: str, otherwise: str) -> Iterator[None]:
-    """Make one sentence about the file of every error inside; messages of inner ones start at the verb."""
     subject = f"The model file {os.fspath(path)!r}"
     try:
         yield
@@ -164,14 +162,8 @@ def _naming(path: FilePath, verb: str, otherwise: str) -> Iterator[None]:
         raise ModelFileError(f"{subject} {otherwise.format(type(error).__name__)}.") from error
 
 
-def _metadata(kind: str, spec: str) -> dict[str, str]:
-    created = datetime.now(UTC).isoformat(timespec="seconds")
-    fixed = {"format": PACKAGE, "format_version": FORMAT_VERSION, "sha256": NO_DIGEST}
-    return fixed | {"kind": kind, "library_version": __version__, "created": created, "spec": spec}
-
-
 def _encode(value: Any, where: str, tensors: dict[str, np.ndarray], classes: Sequence[type]) -> Any:
-    """The JSON node of a value; its arrays join `tensors`. Types match exactly: a subclass would not come back."""
+    """The JSON node of a value; its arrays join `tensors`. Types must match exactly: a subclass would not come back."""
     kind = type(value)
     if value is None or kind in (bool, int, str):
         return value
@@ -196,7 +188,7 @@ def _encode(value: Any, where: str, tensors: dict[str, np.ndarray], classes: Seq
 
 
 def _add_tensor(value: Any, where: str, tensors: dict[str, np.ndarray]) -> str:
-    """Add an array in little-endian C order under a free name made of its place, and return that name."""
+    """Add an array in little-endian C order, and return its name: its place in the tree."""
     try:
         array = np.asarray(value)
     except TypeError as error:  # a typed random key, or a tracer inside a transformation
@@ -233,10 +225,10 @@ def _decode(node: Any, tensors: dict[str, np.ndarray], classes: Sequence[type]) 
 
 
 def _build(name: str, fields: dict[str, Any], classes: Sequence[type]) -> Any:
-    """An instance with exactly these fields, and defaults for those missing. No `__init__`: a converter could change a
-    dtype."""
+    """An instance with these fields, and defaults for missing ones. No `__init__`: a converter could change a dtype."""
     name, renamed = RENAMED.get(name, (name, {}))
     fields = {renamed.get(key, key): value for key, value in fields.items()}
+    fields = {key: value for key, value in fields.items() if value is not None or (name, key) not in NONE_IS_DEFAULT}
     cls = _find(name, classes)
     if cls is None:
         newer = "upgrade pseudopoint or, if it is your own" if name.startswith(".") else "if it is your own"
@@ -260,7 +252,7 @@ def _build(name: str, fields: dict[str, Any], classes: Sequence[type]) -> Any:
 
 
 def _default(field: dataclasses.Field) -> Any:
-    """What the class gives a field that is not given, arrays as NumPy arrays; MISSING if it gives nothing."""
+    """The default of a field, with arrays as NumPy arrays; MISSING if it has none."""
     value = field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
     if value is dataclasses.MISSING:
         return value
@@ -276,14 +268,14 @@ def _name(cls: type) -> str:
 
 
 def _find(name: str, classes: Sequence[type]) -> type | None:
-    """The class of this name among `classes` or in this package; None if there is none that a file may build."""
+    """The class of this name that a file may build, among `classes` or in this package; None if there is none."""
     own = {_name(cls): cls for cls in classes}
     if name in own:
         return own[name]
     match name.split(".", 2):
         case ["", module, attribute] if module in MODULES and importlib.util.find_spec(f"{PACKAGE}.{module}"):
             found = getattr(importlib.import_module(f"{PACKAGE}.{module}"), attribute, None)
-            # Comparing the names refuses what a module merely imported.
+            # The names differ if the module only imports the class.
             if isinstance(found, type) and issubclass(found, eqx.Module) and _name(found) == name:
                 return found
     return None
@@ -309,12 +301,12 @@ def _open(path: FilePath) -> BinaryIO:
 
 
 def _read_metadata(file: BinaryIO) -> tuple[int, dict[str, Any]]:
-    """Where the header ends and its metadata, of a complete file in a format that this version reads."""
+    """Where the header ends, and its metadata. ModelFileError if the file is incomplete or of another format."""
     size = os.fstat(file.fileno()).st_size
     if size == 0:
         raise ModelFileError(f"is empty; {AGAIN}")
     length = int.from_bytes(file.read(8), "little")
-    if length > min(size - 8, MAX_HEADER):  # the file chose this number: bound it before it allocates memory
+    if length > min(size - 8, MAX_HEADER):  # the number comes from the file: check it before allocating memory
         raise ModelFileError(FOREIGN)
     try:
         header = json.loads(file.read(length))

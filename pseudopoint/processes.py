@@ -1,4 +1,4 @@
-"""What belongs to a process as a whole: the threads of its BLAS, and whether it is a fork of one that has computed."""
+"""State of the whole process: the threads of its BLAS, and whether it was forked after JAX had computed."""
 
 import os
 import sys
@@ -13,15 +13,15 @@ __all__ = ["ForkError", "computing", "one_blas_thread", "refuse_fork"]
 
 
 class ForkError(OSError):
-    """A process was forked after JAX had computed in it, and would compute: it would wait for ever."""
+    """A process was forked after JAX had computed in it. A computation in the child would wait for ever."""
 
 
 class _Process:
-    """The one state of this process."""
+    """The state of this process."""
 
     def __init__(self):
         self.lock = threading.Lock()
-        self.inside = 0  # scopes that hold BLAS to one thread
+        self.inside = 0  # open scopes of `one_blas_thread`
         self.libraries: ThreadpoolController | None = None
         self.limit: Any = None
         self.computed = False
@@ -33,52 +33,44 @@ _PROCESS = _Process()
 
 @contextmanager
 def one_blas_thread() -> Iterator[None]:
-    """LAPACK on one thread: its threads and XLA's take the cores from each other.
+    """BLAS and LAPACK on one thread, because their threads and XLA's compete for the cores.
 
-    The number of threads is the process's, so scopes that overlap in several threads count as one: the first to begin
-    limits, the last to end, by whatever exception, gives back what was before the first.
+    The limit belongs to the process. Of scopes that overlap in several threads, the first to begin sets it and the last
+    to end restores the number from before, whatever is raised.
     """
     process, counted = _PROCESS, False
     try:
         with process.lock:
             if process.inside == 0:
-                process.libraries = process.libraries or _blas()
-                _let_go(process.libraries)
+                # Searched once. The search holds the dynamic loader's lock and waits for Python's, so that it could
+                # block beside a thread that imports a library. NumPy's and SciPy's libraries are loaded by now.
+                process.libraries = process.libraries or ThreadpoolController().select(user_api="blas")
+                _disown(process.libraries)
                 process.limit = process.libraries.limit(limits=1)
             process.inside += 1
             counted = True
         yield
     finally:
         if counted:
-            _leave(process)
+            with process.lock:
+                process.inside -= 1
+                if process.inside == 0 and process.libraries is not None:
+                    _disown(process.libraries)
+                    process.limit.restore_original_limits()
+                    _disown(process.libraries)
 
 
-def _blas() -> ThreadpoolController:
-    """The libraries, looked for once: NumPy's and SciPy's are there by now. The search holds the dynamic loader's lock
-    and waits for Python's, so that it could block beside a thread that imports a library."""
-    return ThreadpoolController().select(user_api="blas")
-
-
-def _let_go(libraries: ThreadpoolController) -> None:
-    """Later versions of threadpoolctl heed the thread alone that was first to set a limit: from any other, a limit or
-    its end would be lost."""
+def _disown(libraries: ThreadpoolController) -> None:
+    """Let any thread change the limit: later versions of threadpoolctl ignore all but the first to set one."""
     for library in libraries.lib_controllers:
         getattr(library, "clear_controlling_thread", lambda force: None)(force=True)
 
 
-def _leave(process: _Process) -> None:
-    with process.lock:
-        process.inside -= 1
-        if process.inside == 0 and process.libraries is not None:
-            _let_go(process.libraries)
-            process.limit.restore_original_limits()
-            _let_go(process.libraries)
-            process.limit = None
-
-
 def refuse_fork() -> None:
-    """Before JAX computes. Raises ForkError in a child that was forked after JAX had computed in its parent: JAX's
-    threads are not there, and a computation waits for them for ever. A child that was forked before may compute."""
+    """Call this before JAX computes. ForkError in a child that was forked after JAX had computed in its parent.
+
+    Such a child lacks JAX's threads, and a computation would wait for them. A child forked earlier may compute.
+    """
     if _PROCESS.forked:
         raise ForkError(
             "this process was forked from one in which JAX had computed, and would wait for ever: start workers by "
@@ -96,14 +88,14 @@ def computing(dtype: str) -> AbstractContextManager:
 
 
 def _before_fork() -> None:
-    """In the parent, whose locks are free sooner or later. JAX may have computed without us; the question whether it
-    has is none of its public functions, and where it is gone our own answer remains."""
+    """Runs in the parent. JAX may have computed without us, which only a private function of JAX tells; where it is
+    missing, our own record counts."""
     started = getattr(sys.modules.get("jax._src.xla_bridge"), "backends_are_initialized", lambda: False)
     _PROCESS.computed = bool(_PROCESS.computed or started())
 
 
 def _after_fork() -> None:
-    """In the child: the thread that held the lock may not be there."""
+    """Runs in the child, where the thread that held the lock may not exist."""
     _PROCESS.forked, _PROCESS.lock = _PROCESS.computed, threading.Lock()
 
 

@@ -130,13 +130,9 @@ def paths(predictor: Predictor | Predictors, key, count: int, features: int = 10
     """
     predictor = jax.tree.map(jnp.asarray, predictor)
     key = key if jnp.issubdtype(getattr(key, "dtype", int), jax.dtypes.prng_key) else jax.random.key(key)
-    if isinstance(predictor, Predictors):
-        keys = jax.random.split(key, len(jax.tree.leaves(predictor.own)[0]))
-        of = lambda share, own, key: _paths(eqx.combine(share, own), key, count, features)
-        return SeveralPaths(
-            jax.vmap(of, (0 if predictor.separate else None, 0, 0))(predictor.share, predictor.own, keys)
-        )
-    return _paths(predictor, key, count, features)
+    keys = jax.random.split(key, predictor.leading) if predictor.leading else key
+    drawn = predictor.map(lambda p, key: _paths(p, key, count, features), (keys,))
+    return SeveralPaths(drawn) if predictor.leading else drawn
 
 
 def _paths(p: Predictor, key, count: int, features: int) -> Paths:

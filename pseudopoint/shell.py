@@ -1,5 +1,5 @@
-"""What a command owes the shell that started it: open streams, one sentence for every failure, an exit status, and
-nothing left behind when it is stopped."""
+"""What a command needs from the shell and owes it: open streams, one sentence for every failure, an exit status, and no
+half-written files when it is stopped."""
 
 import _thread
 import io
@@ -17,44 +17,52 @@ from pseudopoint.files import user_cache
 
 __all__ = ["run", "visible"]
 
-_stopped: list[int] = []  # the signals that came
+SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
+_received: list[int] = []  # signals
 
 
 def run(command: Callable[[], Any]) -> None:
-    """Run the command. Every failure is one sentence on standard error and an exit status: 2 for what the user can
-    mend, 1 for a bug, 130 for Ctrl-C, 143 for SIGTERM, 129 for SIGHUP. Where nobody reads the output any more, it ends
-    without a word."""
-    open_streams()
-    quiet_libraries()
+    """Run the command and end the process after a failure, with one sentence on standard error and an exit status.
+
+    The status is 2 for what the user can correct, 1 for a bug, 130 for Ctrl-C, 143 for SIGTERM, 129 for SIGHUP. If the
+    reader of the output has gone, the command ends silently with 141.
+    """
+    _open_streams()
+    _quiet_libraries()
     sys.unraisablehook = _unraisable
-    with _heeding():
+    with _handle_signals():
         try:
-            _command(command)
+            try:
+                command()
+            except SystemExit:
+                sys.stdout.flush()
+                raise
+            sys.stdout.flush()  # here a full disk and a reader that has gone are reported
         except KeyboardInterrupt:
             _interrupted()
         except SystemExit as done:
-            if done.code == 130 or _stopped:  # 130 is typer's way to say Ctrl-C
+            if done.code == 130 or _received:  # typer reports Ctrl-C by 130
                 _interrupted()
             raise
         except Exception as error:
-            if _stopped:  # an interrupt inside a library's import comes out as that library's own error
+            if _received:  # an interrupt inside a library's import is raised as that library's own error
                 _interrupted()
             _failed(error)
 
 
 def visible(text: str) -> str:
-    """The text in one line, with escapes for what would not show: line feeds, terminal codes, undecodable bytes."""
+    """The text in one line, with escapes for line feeds, terminal codes and undecodable bytes."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
-def open_streams() -> None:
-    """Standard streams that are closed get an empty device: else the next file opened would be one of them, and what
-    libraries print would go into it. Characters that a terminal or locale lacks are escaped, not an error."""
+def _open_streams() -> None:
+    """Open the null device for standard streams that are closed. The next file opened would else take their place, and
+    get what libraries print. Characters that the terminal or locale lacks are escaped."""
     for descriptor in range(3):
         try:
             os.fstat(descriptor)
         except OSError:
-            os.open(os.devnull, os.O_RDWR)  # the lowest that is free, which is this one
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest free descriptor, which is this one
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if stream is None:
@@ -63,62 +71,43 @@ def open_streams() -> None:
             stream.reconfigure(errors="backslashreplace")
 
 
-def quiet_libraries() -> None:
-    """matplotlib warns where it cannot keep its fonts in the user's home, and makes a folder for the time. Where there
-    is no home it is told of a folder that cannot be, for it would make the home itself. JAX warns where a program
-    cannot be kept, which changes no result."""
+def _quiet_libraries() -> None:
+    """Silence warnings about caches, which change no result: JAX's of programs and matplotlib's of fonts.
+
+    Without a home matplotlib gets a folder that cannot exist, because it would create the home.
+    """
     warnings.filterwarnings("ignore", "Error (writing|reading) persistent compilation cache")
     logging.getLogger("matplotlib").setLevel(logging.ERROR)
     if user_cache() is None:
         os.environ.setdefault("MPLCONFIGDIR", os.path.join(os.devnull, "none"))
 
 
-def _command(command: Callable[[], Any]) -> None:
-    """With all output written: a full disk and a reader who has left are told of here."""
-    try:
-        command()
-    except SystemExit:
-        sys.stdout.flush()
-        raise
-    sys.stdout.flush()
-
-
 def _failed(error: Exception) -> None:
     if isinstance(error, OSError):
-        with suppress(OSError, ValueError):  # output that was refused is not tried again at the exit
+        with suppress(OSError, ValueError):  # so that refused output is not written again at exit
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     if isinstance(error, BrokenPipeError):
         sys.exit(141)
+    if isinstance(error, OSError) and error.strerror:  # the system's; our own errors are sentences
+        where = "the output" if error.filename is None else str(error.filename)
+        _fail(f"{where}: cannot be read or written ({error.strerror}); check the path, permissions and space", 2)
     if isinstance(error, ValueError | OSError | MemoryError):
-        _fail(_told(error), 2)
+        _fail(str(error) or f"{type(error).__name__}: the computer has too little memory", 2)
     if os.environ.get("PSEUDOPOINT_TRACEBACK"):
         raise error
     _fail(f"a bug in pseudopoint: {type(error).__name__}: {error} (PSEUDOPOINT_TRACEBACK=1 shows where)", 1)
 
 
-def _told(error: Exception) -> str:
-    """Our own errors are sentences; those of the system are made one."""
-    if isinstance(error, OSError) and error.strerror:
-        where = "the output" if error.filename is None else str(error.filename)
-        return f"{where}: cannot be read or written ({error.strerror}); check the path, permissions and space"
-    return str(error) or f"{type(error).__name__}: the computer has too little memory"
-
-
 @contextmanager
-def _heeding() -> Iterator[None]:
-    """Ctrl-C, SIGTERM and SIGHUP raise KeyboardInterrupt, so that files half written vanish; those that are ignored,
-    as by nohup, stay so."""
-    _stopped.clear()
+def _handle_signals() -> Iterator[None]:
+    """Ctrl-C, SIGTERM and SIGHUP raise KeyboardInterrupt, so that half-written files vanish. Signals that are ignored,
+    as by nohup, stay ignored."""
+    _received.clear()
     before = {}
-    for name, default in {
-        "SIGINT": signal.default_int_handler,
-        "SIGTERM": signal.SIG_DFL,
-        "SIGHUP": signal.SIG_DFL,
-    }.items():
-        number = getattr(signal, name, None)
-        if number is not None and signal.getsignal(number) is default:
-            with suppress(ValueError):  # only the main thread may
-                before[number] = signal.signal(number, _stop)
+    for number in SIGNALS:
+        if signal.getsignal(number) in (signal.default_int_handler, signal.SIG_DFL):
+            with suppress(ValueError):  # only the main thread may set handlers
+                before[number] = signal.signal(number, _interrupt)
     try:
         yield
     finally:
@@ -126,30 +115,29 @@ def _heeding() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _stop(number: int, _: Any) -> None:
-    _stopped.append(number)
+def _interrupt(number: int, _: Any) -> None:
+    _received.append(number)
     raise KeyboardInterrupt
 
 
 def _unraisable(lost: Any) -> None:
-    """An interrupt that lands in a finaliser or in a callback of the garbage collector (JAX has one) cannot be raised
-    there: Python would print its traceback and go on. Raised again a moment later, outside, it does what was meant."""
+    """An interrupt inside a finaliser or a callback of the garbage collector (JAX has one) cannot be raised there:
+    Python would print its traceback and go on. It is raised again a moment later, outside."""
     if lost.exc_type is not KeyboardInterrupt:
         return sys.__unraisablehook__(lost)
-    _thread.start_new_thread(_again, ())  # returns at once: a `Thread` waits here, and would be interrupted itself
 
+    def again():
+        time.sleep(0.01)
+        _thread.interrupt_main()
 
-def _again() -> None:
-    time.sleep(0.01)
-    _thread.interrupt_main()
+    _thread.start_new_thread(again, ())  # returns at once: `Thread.start` waits, and could be interrupted itself
 
 
 def _interrupted() -> None:
-    """Leave at once: what was being written is gone already, and XLA, torn down while it computes, crashes."""
-    number = _stopped[0] if _stopped else signal.SIGINT
-    for name in ("SIGINT", "SIGTERM", "SIGHUP"):  # sent again on the way out, they would change nothing but the status
-        if hasattr(signal, name):
-            signal.signal(getattr(signal, name), signal.SIG_IGN)
+    """Leave at once. Half-written files are gone already, and XLA crashes if it is torn down while it computes."""
+    number = _received[0] if _received else signal.SIGINT
+    for each in SIGNALS:  # sent again now, they could only change the status
+        signal.signal(each, signal.SIG_IGN)
     with suppress(OSError):
         sys.stdout.flush()
     word = "interrupted" if number == signal.SIGINT else f"stopped by {signal.Signals(number).name}"

@@ -86,6 +86,6 @@ def gradient(model, data):
 
     def bound(mu, g):
         posterior = DiagonalPrecision(model.posterior.Z, LogPrecision(mu, g), model.posterior.jitter)
-        return bounds.elbo(Model(model.kernel, model.likelihood, posterior), data, len(data))[0]
+        return bounds.elbo(Model(model.kernel, model.likelihood, posterior), data, len(data)).value
 
     return jax.value_and_grad(bound, (0, 1))(model.posterior.q.mu, model.posterior.q.g)

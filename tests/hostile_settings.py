@@ -6,11 +6,8 @@ from typing import Any
 import numpy as np
 
 from pseudopoint import likelihoods as of
-from pseudopoint.estimators.targets import CLASSIFICATION, REGRESSION
+from pseudopoint import names
 from pseudopoint.kernels import RBF, Constant, Linear, Matern12, Matern52, Periodic, RationalQuadratic, White
-from pseudopoint.optimise.named import OPTIMISERS
-from pseudopoint.recipes import FAMILIES, METHODS
-from pseudopoint.starts.hyperparameters import KERNELS
 
 __all__ = ["SETTINGS", "SETUPS", "WRONG", "of_classes", "settings_of"]
 
@@ -101,19 +98,19 @@ GIVEN: dict[str, Callable[[], Any]] = {
 }
 
 SETTINGS: dict[str, dict[str, Callable[[], Any]]] = {
-    "kernel": _named(*KERNELS) | OBJECTS,
-    "likelihood": _named(*REGRESSION, *CLASSIFICATION) | DESCRIBED,
-    "method": _named(*METHODS),
-    "optimiser": _named("auto", *OPTIMISERS),
-    "posterior": _named(*FAMILIES),
+    "kernel": _named(*names.KERNELS) | OBJECTS,
+    "likelihood": _named(*names.REGRESSION, *names.CLASSIFICATION) | DESCRIBED,
+    "method": _named(*names.METHODS),
+    "optimiser": _named(*names.OPTIMISERS),
+    "posterior": _named(*names.POSTERIORS),
     "num_inducing": _named(1, 3, 100, 10**9, np.int64(3), 3.0, "3"),
     "num_mean_inducing": _named(1, 5, 100, np.int32(3)),
-    "inducing": _named("auto", "kmeans", "rpcholesky", "greedy", "random") | GIVEN,
+    "inducing": _named(*names.PLACEMENTS) | GIVEN,
     "learn_inducing": _named(False, 1, "no", np.bool_(False), np.array([True, False])),
     "bound": _named("tight", "vfe", np.str_("vfe")),
-    "initial": _named("warm", "robust", "ulapane"),
+    "initial": _named(*names.INITIALS),
     "lengthscale_prior": _named(1.5, 1e-300, 1e300, np.inf, -np.inf, "1"),
-    "noise_variance": _named(0.1, 1e-300, 1e300, 5e-324, np.inf, np.float32(0.1), "0.1", [0.1]),
+    "initial_noise": _named(0.1, 1e-300, 1e300, 5e-324, np.inf, np.float32(0.1), "0.1", [0.1]),
     "max_iter": _named(1, 2, np.int64(1), 1.0, "1", np.array(1)),
     "batch_size": _named(1, 5, 512, 10**12, np.int64(4), 4.0),
     "learning_rate": _named(0.1, 1e-300, 1e300, 1.0, np.inf, "0.1"),
@@ -138,7 +135,7 @@ SETUPS: dict[str, tuple[tuple[str, str], ...]] = {
     "kernel": (*FIT, ("kernel", "RBF()")),
     "sum": (*FIT, ("kernel", "sum on")),
     "raw": (*FIT, ("scale_inputs", "False"), ("scale_target", "False")),
-    **{name: (*FIT, ("likelihood", repr(name))) for name in REGRESSION[1:]},
+    **{name: (*FIT, ("likelihood", repr(name))) for name in list(names.REGRESSION)[1:]},
 }
 
 
@@ -149,4 +146,4 @@ def settings_of(pairs) -> dict[str, Any]:
 
 def of_classes(name: str) -> bool:
     """Whether GPClassifier has the setting too."""
-    return name not in ("bound", "noise_variance", "scale_target")
+    return name not in ("bound", "initial_noise", "scale_target")

@@ -15,7 +15,7 @@ from pseudopoint.kernels import Matern52
 from pseudopoint.likelihoods import Gaussian
 from pseudopoint.optimise.minibatch import NaturalGradient
 from pseudopoint.params import cast
-from pseudopoint.posteriors import Collapsed, Model, Unwhitened, Whitened
+from pseudopoint.posteriors import Collapsed, Exact, Model, Unwhitened, Whitened
 
 LENGTHSCALE, VARIANCE, NOISE = np.array([0.8, 1.3]), 1.7, 0.15
 
@@ -50,7 +50,9 @@ class Problem(NamedTuple):
         return dataset(self.X, self.y, self.weight, self.noise)
 
     def model(self, posterior=None) -> Model:
-        return cast(Model(Matern52(LENGTHSCALE, np.asarray(VARIANCE)), Gaussian(NOISE), posterior), jnp.float64)
+        return cast(
+            Model(Matern52(LENGTHSCALE, np.asarray(VARIANCE)), Gaussian(NOISE), posterior or Exact()), jnp.float64
+        )
 
     def sparse(self) -> Model:
         return self.model(Collapsed(self.Z, jitter=0.0))
@@ -127,8 +129,8 @@ def close(actual, desired, tolerance=1e-8):
 @jax.jit
 def exact(model: Model, data: Dataset, Xs):
     """Evidence, and mean and variance at Xs."""
-    value, predictor = bounds.marginal(model, data)
-    return value, predictor(Xs)
+    solution = bounds.marginal(model, data)
+    return solution.value, solution.predictor()(Xs)
 
 
 class Sparse(NamedTuple):
@@ -142,8 +144,8 @@ class Sparse(NamedTuple):
 
 @partial(jax.jit, static_argnums=3)
 def sparse(model: Model, data: Dataset, Xs, chunk: int | None = None) -> Sparse:
-    bound = bounds.collapsed(model, data, chunk)
-    return Sparse(bound.vfe, bound.tight, bounds.upper(model, data, chunk), bound.predictor(Xs))
+    solution = bounds.collapsed(model, data, chunk)
+    return Sparse(solution.standard, solution.value, solution.upper(), solution.predictor()(Xs))
 
 
 class Elbo(NamedTuple):
@@ -156,9 +158,8 @@ class Elbo(NamedTuple):
 
 @jax.jit
 def elbo(model: Model, data: Dataset, Xs) -> Elbo:
-    N = len(data)
-    (vfe, _), (tight, predictor) = (bounds.elbo(model, data, N, tight) for tight in (False, True))
-    return Elbo(vfe, tight, predictor(Xs))
+    bound = bounds.elbo(model, data, len(data))
+    return Elbo(bound.standard, bound.value, model.predictor()(Xs))
 
 
 @partial(jax.jit, static_argnums=(2, 4))

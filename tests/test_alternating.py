@@ -77,7 +77,7 @@ def test_full_steps_of_q_and_gradient_steps_of_the_rest_climb_the_collapsed_boun
     stepper = Alternate(NaturalGradient(constant(1.0)), PLAIN)
     state, rows = stepper.init(model, N), np.arange(N)
     sparse = trainable(p.sparse())
-    slope = jax.jit(jax.value_and_grad(lambda vector: bounds.collapsed(sparse.rebuild(vector), data).tight))
+    slope = jax.jit(jax.value_and_grad(lambda vector: bounds.collapsed(sparse.rebuild(vector), data).value))
     vector, values = sparse.vector, []
     for _ in range(8):
         model, state, info = jitted(stepper, model, state, data, rows)
@@ -97,10 +97,11 @@ def test_simultaneous_and_alternating_steps_have_the_same_fixed_point_on_differe
     rows = np.arange(N)
     # The optimum of the collapsed bound, by SciPy, and the best q there, by one natural step.
     sparse, every = trainable(p.sparse(), *held), trainable(model, Q, *held)
-    objective = jax.jit(jax.value_and_grad(lambda vector: -bounds.collapsed(sparse.rebuild(vector), data).tight))
+    objective = jax.jit(jax.value_and_grad(lambda vector: -bounds.collapsed(sparse.rebuild(vector), data).value))
     best = minimize(lambda x: tuple(map(np.asarray, objective(x))), sparse.vector, jac=True, options={"gtol": 1e-9})
     there = every.rebuild(jnp.asarray(best.x))
-    there, _, _ = jitted(NaturalGradient(constant(1.0)), there, one.init(there, N)._replace(rest=()), data, rows)
+    full = NaturalGradient(constant(1.0))
+    there, _, _ = jitted(full, there, full.init(there, N), data, rows)
     for stepper in (one, two):
         stays, _, info = jitted(stepper, there, stepper.init(there, N), data, rows)
         same(stays, there, 1e-8)
@@ -115,7 +116,7 @@ def test_steppers_that_remember_rows_are_told_them():
     p, model, data = setting()
     q = MeanChol(model.posterior.q.mean, np.linalg.cholesky(model.posterior.q.covariance()))
     model = p.model(Whitened(p.Z, q, jitter=0.0))
-    average = SAG(optax.sgd(0.005), rest=optax.sgd(1e-3), frozen=(Z,))
+    average = SAG(optax.sgd(0.005), hyper_optimiser=optax.sgd(1e-3), frozen=(Z,))
     points = Optax(optax.sgd(0.01), (Q, lambda m: m.kernel, lambda m: m.likelihood))
     stepper = Alternate(average, points)
     rows = draw(N, B, 0, 0, 1)[0]
@@ -124,7 +125,7 @@ def test_steppers_that_remember_rows_are_told_them():
         (average, points), model, (average.init(model, N), points.init(model, N)), take(data, rows), rows
     )
     same(new, expected)
-    assert not info.rejected and set(np.flatnonzero(state.first.seen)) == set(rows)
+    assert not info.rejected and set(np.flatnonzero(state.first.rule.seen)) == set(rows)
 
 
 def test_a_bad_batch_is_undone_by_both():
@@ -165,7 +166,7 @@ def test_where_both_move_q_the_second_s_change_is_dropped_and_counted():
 
 def test_coordinates_that_one_of_the_two_does_not_move_are_refused_at_the_start():
     _, model, _ = setting()
-    with pytest.raises(TypeError, match="SAG moves q in MeanChol coordinates, not in MeanPrecision"):
+    with pytest.raises(TypeError, match="SAG needs the posterior Whitened.* with q in MeanChol coordinates"):
         Alternate(NATURAL, SAG(optax.sgd(0.1))).init(model, N)
 
 

@@ -15,6 +15,7 @@ from commands import COMMAND
 
 from pseudopoint import GPRegressor, cli, metrics
 from pseudopoint import commands as tasks
+from pseudopoint.names import SETTINGS
 from pseudopoint.tables import TableEncoder
 
 pytestmark = pytest.mark.edge
@@ -69,7 +70,7 @@ def test_fit_prints_one_json_object_and_writes_whole_files(folder):
 
 
 def test_predict_keeps_rows_and_says_what_is_unseen(folder):
-    done = run(folder, "predict", "m.safetensors", "new.parquet", "--out", "p.csv", "--interval", 0.8)
+    done = run(folder, "predict", "m.safetensors", "new.parquet", "--out", "p.csv", "--level", 0.8)
     assert done.returncode == 0, done.stderr
     assert "'Paris'" in done.stdout
     predicted = pd.read_csv(folder / "p.csv")
@@ -109,14 +110,25 @@ def test_score_and_inspect(folder):
 
 
 def test_a_test_table_of_its_own_and_the_sparse_method(folder):
-    options = ["--target", "price", "--test", "new.parquet", "--method", "collapsed", "--inducing", 10, "--max-iter", 3]
+    options = [
+        "--target",
+        "price",
+        "--test",
+        "new.parquet",
+        "--method",
+        "collapsed",
+        "--num-inducing",
+        10,
+        "--max-iter",
+        3,
+    ]
     done = run(folder, "fit", "train.csv", *options, "--json")
     result = json.loads(done.stdout)
-    assert result["test"]["rows"] == 119 and result["inducing_points"] == 10 and "More inducing" in result["advice"]
+    assert result["test"]["rows"] == 119 and result["num_inducing"] == 10 and "More inducing" in result["advice"]
 
 
 def test_a_posterior_by_name_from_table_to_predictions(folder):
-    few = ["--inducing", 8, "--max-iter", 100, "--out", "s.safetensors"]
+    few = ["--num-inducing", 8, "--max-iter", 100, "--out", "s.safetensors"]
     done = run(folder, "fit", "train.csv", "--target", "price", "--posterior", "solve", *few)
     assert done.returncode == 0 and "16 more points" in done.stdout, done.stderr
     done = run(folder, "predict", "s.safetensors", "new.parquet", "--out", "s.csv")
@@ -124,7 +136,7 @@ def test_a_posterior_by_name_from_table_to_predictions(folder):
 
 
 def test_classes_from_table_to_report(folder):
-    options = ["--target", "city", "--max-iter", 3, "--inducing", 8, "--out", "c.safetensors", "--report", "c.html"]
+    options = ["--target", "city", "--max-iter", 3, "--num-inducing", 8, "--out", "c.safetensors", "--report", "c.html"]
     done = run(folder, "fit", "train.csv", *options)
     assert done.returncode == 0, done.stderr
     assert "task: classification — the target 'city' holds text ('" in done.stdout
@@ -175,14 +187,25 @@ BAD = {
     "infinite input": (("fit", "infinite.csv", *TARGET), "'size'"),
     "unknown kernel": ((*FIT, *TARGET, "--kernel", "spline"), "matern52"),
     "unknown posterior": ((*FIT, *TARGET, "--posterior", "orthogona"), "orthogonal"),
-    "zero points": ((*FIT, *TARGET, "--inducing", 0), "inducing"),
+    "zero points": ((*FIT, *TARGET, "--num-inducing", 0), "num_inducing=0 must be"),
+    "a seed below 0": ((*FIT, *TARGET, "--random-state", -1), "random_state=-1 must be"),
+    "setting of the other task": ((*FIT, "--target", "city", "--bound", "vfe"), "bound: no setting of GPClassifier"),
+    "number as placement": ((*FIT, *TARGET, "--inducing", 10), "is --num-inducing now"),
+    "old number of points": ((*FIT, *TARGET, "--inducing=10"), "is --num-inducing now"),
+    "old points of the mean": (
+        (*FIT, *TARGET, "--mean-inducing", 9),
+        "--mean-inducing is called --num-mean-inducing now",
+    ),
+    "old seed": ((*FIT, *TARGET, "--seed=1"), "--seed is called --random-state now"),
+    "old interval": (("score", "m.safetensors", "train.csv", "--interval", 0.8), "--interval is called --level now"),
+    "unknown option": (("options", "seed"), "use one of kernel, likelihood"),
     "test fraction": ((*FIT, *TARGET, "--test-fraction", 1.5), "test fraction"),
     "no folder": ((*FIT, *TARGET, "--out", "away/m.safetensors"), "folder"),
     "truncated model": (("inspect", "short.safetensors"), "short.safetensors"),
     "damaged model": (("predict", "flipped.safetensors", "train.csv", "--out", "x.csv"), "damaged"),
     "foreign model": (("score", "train.csv", "train.csv"), "no model file"),
     "missing column": (("predict", "m.safetensors", "lacking.csv", "--out", "x.csv"), "'size'"),
-    "bad interval": (("score", "m.safetensors", "train.csv", "--interval", 2), "between 0 and 1"),
+    "bad level": (("score", "m.safetensors", "train.csv", "--level", 2), "between 0 and 1"),
     "output suffix": (("predict", "m.safetensors", "train.csv", "--out", "x.doc"), "x.doc"),
     "unknown command": (("fitt",), "fitt"),
 }
@@ -259,6 +282,27 @@ def test_an_interrupt_lost_in_a_finaliser_comes_again(monkeypatch, capsys, reque
         cli.main()
     assert done.value.code == 130
     assert capsys.readouterr().err == "pseudopoint: interrupted; no file was left half written\n"
+
+
+def test_settings_of_a_kind_each_go_from_the_command_line_to_the_estimator(folder):
+    words = ["--inducing", "random", "--no-learn-inducing", "--scale-inputs", "false", "--learning-rate", 0.5]
+    numbers = ["--num-inducing", 6, "--batch-size", 50, "--initial-noise", 0.2, "--random-state", 3, "--max-iter", 2]
+    done = run(folder, "fit", "train.csv", "--target", "price", "--method", "svgp", *words, *numbers, "--out", "k")
+    assert done.returncode == 0 and "started by random" in done.stdout, done.stderr
+    given = {"inducing": "random", "learn_inducing": False, "scale_inputs": False, "learning_rate": 0.5}
+    given |= {"num_inducing": 6, "batch_size": 50, "initial_noise": 0.2, "random_state": 3, "max_iter": 2}
+    assert GPRegressor.load(folder / "k").get_params() == GPRegressor(method="svgp", **given).get_params()
+
+
+def test_options_explains_every_setting_word_by_word(capsys, monkeypatch):
+    for arguments, settings in (["num-inducing"], ["num_inducing"]), ([], list(SETTINGS)):
+        monkeypatch.setattr(sys, "argv", ["pseudopoint", "options", *arguments])
+        with pytest.raises(SystemExit):
+            cli.app()
+        lines = capsys.readouterr().out
+        for name in settings:
+            assert f"--{name.replace('_', '-')}: {SETTINGS[name].help}" in lines
+            assert all(f"    {word}: {text}\n" in lines for word, text in SETTINGS[name].words.items())
 
 
 def test_version_and_help(folder):

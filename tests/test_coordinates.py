@@ -232,7 +232,7 @@ def test_a_bad_batch_leaves_no_trace_but_a_count(name, bad):
     first = model(name, *START)
     before = init(first)
     at, state, info = step(0.01, first, before, dataset(X, np.where(np.arange(N) == 3, bad, y)))
-    assert info.rejected and bits((at, state.reading)) == bits((first, before.reading))
+    assert info.rejected and bits((at, state.rule)) == bits((first, before.rule))
     assert (int(state.guard.steps), float(state.guard.scale)) == (1, 0.5)
 
 
@@ -246,34 +246,34 @@ def test_a_root_whose_diagonal_crosses_zero_goes_on_as_its_mirror_image():
     assert np.abs(ends[0][0] - moments(at)[0]).max() > 1e-9
 
 
-# --- The rest of the model, and several latent functions -------------------------------------------------------------
+# --- Hyperparameters, and several latent functions -------------------------------------------------------------
 
 FROZEN = (lambda m: m.posterior.Z,)
-WITH_REST = ForwardNaturalGradient(constant(0.01), optax.sgd(1e-3), FROZEN)
+WITH_HYPER = ForwardNaturalGradient(constant(0.01), optax.sgd(1e-3), FROZEN)
 
 
 @jax.jit
-def with_rest(model, batch):
+def with_hyper(model, batch):
     every = trainable(model, lambda m: m.posterior.q, *FROZEN)
-    slope = jax.value_and_grad(lambda vector: bounds.elbo(every.rebuild(vector), batch, N)[0])(every.vector)
+    slope = jax.value_and_grad(lambda vector: bounds.elbo(every.rebuild(vector), batch, N).value)(every.vector)
     alone = ForwardNaturalGradient(constant(0.01))
-    state = WITH_REST.init(model, N)
-    return slope, WITH_REST.step(model, state, batch, N), alone.step(model, alone.init(model, N), batch, N)
+    state = WITH_HYPER.init(model, N)
+    return slope, WITH_HYPER.step(model, state, batch, N), alone.step(model, alone.init(model, N), batch, N)
 
 
-def test_the_rest_steps_along_the_gradient_of_the_elbo_in_the_same_pass():
+def test_hyperparameters_step_along_the_gradient_of_the_elbo_in_the_same_pass():
     start = model("mean_chol", *START)
-    (value, gradient), (new, _, info), (alone, _, _) = with_rest(start, dataset(X[:10], y[:10]))
+    (value, gradient), (new, _, info), (alone, _, _) = with_hyper(start, dataset(X[:10], y[:10]))
     vector = lambda m: trainable(m, lambda m: m.posterior.q, *FROZEN).vector
     assert_close(vector(new) - vector(start), 1e-3 * gradient, rtol=1e-11)
     assert_close((info.bound, info.gradient_norm), (value, jnp.linalg.norm(gradient)), rtol=1e-12)
     assert np.abs(gradient).min() > 1e-3 and not info.rejected
     assert bits(new.posterior.Z) == bits(start.posterior.Z)
-    assert_close(new.posterior.q, alone.posterior.q, rtol=1e-12)  # q moves as if the rest stood still
+    assert_close(new.posterior.q, alone.posterior.q, rtol=1e-12)  # q moves as if the hyperparameters stood still
     assert bits((alone.kernel, alone.likelihood)) == bits((start.kernel, start.likelihood))
 
 
-def test_a_rest_that_overflows_is_undone():
+def test_an_optax_step_that_overflows_is_rejected():
     explode = ForwardNaturalGradient(constant(0.01), optax.scale(1e308))
     start = model("natural", *START)
     new, state, info = jax.jit(lambda m, data: explode.step(m, explode.init(m, N), data, N))(start, dataset(X, y))

@@ -169,7 +169,7 @@ BAD_SETTINGS = [
     ("bound", "titsias", "'titsias' is unknown: use one of tight, vfe"),
     ("initial", "zero", "'zero' is unknown: use one of .*robust, ulapane"),
     ("dtype", "float16", "'float16' is unknown: use one of auto, float64, float32"),
-    ("kernel", "se", "'se' is unknown: use one of matern52, .*rbf.* or a kernel object"),
+    ("kernel", "se", "'se' is unknown: use one of matern52, .*rbf.* or an object"),
     ("inducing", "kmean", "'kmean' is unknown: use one of auto, kmeans, rpcholesky, greedy, random"),
     ("inducing", np.zeros((3, 5)), "inducing.* 5 .*2"),
     ("inducing", np.zeros(3), "inducing"),
@@ -188,8 +188,8 @@ BAD_SETTINGS = [
     ("lengthscale_prior", 0.0, r"lengthscale_prior=0.0 must be a positive number; infinity \(inf\) is no prior"),
     ("lengthscale_prior", np.nan, "lengthscale_prior=nan must be"),
     ("lengthscale_prior", None, "lengthscale_prior=None must be"),
-    ("noise_variance", -0.1, "noise_variance=-0.1 must be"),
-    ("noise_variance", np.inf, "noise_variance=inf must be"),
+    ("initial_noise", -0.1, "initial_noise=-0.1 must be"),
+    ("initial_noise", np.inf, "initial_noise=inf must be"),
 ]
 
 

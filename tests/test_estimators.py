@@ -55,7 +55,7 @@ def test_scikit_learn_contract_of_sparse_fits(check):
 def test_pipeline_grid_search_and_clone():
     X, y = table(n=3 * N // 2)
     pipeline = make_pipeline(StandardScaler(), GPRegressor(**EXACT, max_iter=4))
-    grid = {"gpregressor__noise_variance": [1e-3, 0.1], "gpregressor__kernel": [Matern52(np.ones(2), 2.0)]}
+    grid = {"gpregressor__initial_noise": [1e-3, 0.1], "gpregressor__kernel": [Matern52(np.ones(2), 2.0)]}
     search = GridSearchCV(pipeline, grid, cv=3, error_score="raise", refit=False).fit(X, y)
     assert search.best_score_ > 0.8 and np.isfinite(search.cv_results_["mean_test_score"]).all()
     assert pipeline.fit(X[:N], y[:N]).predict(X).shape == (3 * N // 2,)
@@ -394,6 +394,13 @@ def test_a_second_fit_of_the_same_shape_compiles_nothing(fitted, settings, caplo
         model.fit(*table(seed=4)).predict(rows)
     compiled = [record.getMessage()[:60] for record in caplog.records if record.getMessage().startswith("Compiling")]
     assert len(compiled) == 1, compiled  # the lambda, which shows that compilations are seen
+
+
+@pytest.mark.parametrize("method", ["collapsed", "svgp"])
+def test_points_that_stay_may_start_warm(method):
+    X, y = table()
+    model = GPRegressor(method=method, inducing=X[:6], learn_inducing=False, max_iter=5).fit(X, y)
+    np.testing.assert_allclose(np.sort(model.inducing_points_, 0), np.sort(X[:6], 0), rtol=1e-12)
 
 
 def test_progress_is_called_with_what_the_history_keeps():

@@ -52,7 +52,7 @@ ARRAY = np.array([True, False])
         ("scale_target", "no", "scale_target='no' must be True or False"),
         ("scale_target", ARRAY, "scale_target=.* must be True or False"),
         ("lengthscale_prior", HUGE, None),
-        ("noise_variance", HUGE, "noise_variance=1000.* must be a positive number"),
+        ("initial_noise", HUGE, "initial_noise=1000.* must be a positive number"),
         ("learning_rate", HUGE, "learning_rate=1000.* must be a positive number"),
         ("random_state", -1, "random_state=-1 must be a whole number from 0"),
         ("random_state", 2**70, "random_state=1180591620717411303424 must be a whole number"),
@@ -80,7 +80,7 @@ def test_numpys_true_and_false_are_true_and_false():
     plain = GPRegressor(RBF(), **BRIEF, scale_inputs=True).fit(X * [1, 9], y)
     same = GPRegressor(RBF(), **BRIEF, scale_inputs=np.True_).fit(X * [1, 9], y)
     np.testing.assert_array_equal(same.predict(X), plain.predict(X))
-    GPRegressor(**BRIEF, learn_inducing=np.False_, scale_target=np.False_, noise_variance=np.float32(0.1)).fit(X, y)
+    GPRegressor(**BRIEF, learn_inducing=np.False_, scale_target=np.False_, initial_noise=np.float32(0.1)).fit(X, y)
 
 
 # --- Questions ---

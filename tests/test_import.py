@@ -14,7 +14,7 @@ pytestmark = pytest.mark.edge
 
 PACKAGE = Path(pseudopoint.__file__).parent
 ORDER = """
-    files compilation params linalg data kernels likelihoods gaussians posteriors sampling bounds optimise starts
+    names files compilation params linalg data kernels likelihoods gaussians posteriors sampling bounds optimise starts
     recipes processes persistence metrics tables datasets estimators report reproduce commands shell cli
 """.split()
 CORE = ORDER[: ORDER.index("recipes") + 1]
@@ -32,6 +32,19 @@ def in_a_fresh_process(code):
 def test_importing_the_package_imports_nothing_heavy():
     code = "import json, sys, pseudopoint; print(json.dumps(sorted(sys.modules)))"
     assert not set(HEAVY) & set(in_a_fresh_process(code))
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["fit", "--help"], ["options"]])
+def test_help_imports_nothing_heavy_but_typer(arguments):
+    code = f"""
+import json, sys
+from pseudopoint.cli import app
+try:
+    app({arguments})
+except SystemExit:
+    print(json.dumps(sorted(sys.modules)))
+"""
+    assert not {*HEAVY, "numpy"} - {"typer"} & set(in_a_fresh_process(code))
 
 
 def test_the_core_is_imported_without_the_libraries_of_the_edge():
@@ -103,6 +116,11 @@ def test_a_module_imports_only_from_those_above_it(module):
     for path in sources(module):
         for statement in imports(ast.parse(path.read_text())):
             assert own(path, *statement) <= allowed, f"{path.name} imports {statement[1:]}"
+
+
+def test_names_imports_the_standard_library_alone():
+    (path,) = sources("names")
+    assert {name.split(".")[0] for _, name, _ in imports(ast.parse(path.read_text()))} <= sys.stdlib_module_names
 
 
 @pytest.mark.parametrize("module", CORE)

@@ -91,7 +91,7 @@ def _paths(model, data):
         *there, info = stepper.step(*at, data, N)
         return tuple(there), info.bound
 
-    bound = lambda steps: bounds.elbo(converge(model, data, tolerance=1e-11, steps=steps), data, N)[0]
+    bound = lambda steps: bounds.elbo(converge(model, data, tolerance=1e-11, steps=steps), data, N).value
     _, path = jax.lax.scan(plain, (model, stepper.init(model, N)), length=500)
     return jax.lax.map(bound, jnp.asarray(EVALUATIONS)), path
 

@@ -175,7 +175,7 @@ PROBLEMS = {  # N, M, D and a kernel of one lengthscale and two variances
 @jax.jit
 def all_bounds(model, data):
     bound = bounds.collapsed(model, data)
-    return bound.vfe, bound.tight, bounds.marginal(model, data)[0], bounds.upper(model, data)
+    return bound.standard, bound.value, bounds.marginal(model, data).value, bound.upper()
 
 
 @settings(deadline=None, max_examples=150)

@@ -17,7 +17,8 @@ from pseudopoint.linalg import (
     square,
     tril_product,
 )
-from pseudopoint.linalg.products import LARGE, PIECE, ROWS, symmetric_product
+from pseudopoint.linalg.blocked import ROWS, symmetric_product
+from pseudopoint.linalg.products import LARGE, PIECE
 
 SIZES = [0, 1, 7, 2 * ROWS - 1, 2 * ROWS, 3 * ROWS + 1]
 N = 3

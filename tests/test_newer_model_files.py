@@ -130,12 +130,25 @@ def test_settings_and_attributes_that_the_file_lacks_have_their_defaults(folder,
     assert same == other
 
 
+def test_settings_and_measures_are_found_under_the_names_of_earlier_versions(folder, path):
+    def older(tree):
+        tree["parameters"]["noise_variance"] = 2 * tree["parameters"].pop("initial_noise")
+        tree["extra"]["test"]["interval"] = tree["extra"]["test"].pop("level")
+
+    changed(folder, path, "y.model", older)
+    assert GPRegressor.load(path).initial_noise == 2 * GPRegressor().initial_noise
+    new, old = (tasks.inspect_model(file) for file in (folder / "y.model", path))
+    assert old["test"] == new["test"] and list(old["test"]) != []
+    assert "inside the 90 % interval" in str(tasks.in_lines(old))
+
+
 # --- Settings that a search leaves ---
 
 
-def fitted(**settings):
+def fitted(**settings: Any):
     X = np.linspace(0, 6, 20)[:, None]
-    return GPRegressor(**SETTINGS | {"method": "exact"} | settings).fit(X, np.sin(X[:, 0]))
+    settings = SETTINGS | {"method": "exact"} | settings
+    return GPRegressor(**settings).fit(X, np.sin(X[:, 0]))
 
 
 LEFT = {
@@ -143,7 +156,7 @@ LEFT = {
     "dtype": np.array(["float64"])[0],
     "max_iter": np.int64(2),
     "num_inducing": np.uint8(5),
-    "noise_variance": np.float32(0.25),
+    "initial_noise": np.float32(0.25),
     "lengthscale_prior": np.float64(np.inf),
     "learn_inducing": np.bool_(False),
     "scale_target": np.array([True])[0],
@@ -167,7 +180,7 @@ def test_a_setting_that_numpy_or_pandas_made_comes_back_equal(path, name):
 def test_what_a_grid_search_over_arrays_leaves_can_be_saved(path):
     grid = {
         "kernel": np.array(["rbf", "matern32"]),
-        "noise_variance": np.array([0.1, 0.2]),
+        "initial_noise": np.array([0.1, 0.2]),
         "max_iter": np.arange(1, 2),
     }
     X = np.linspace(0, 6, 20)[:, None]

@@ -64,8 +64,9 @@ def test_the_exact_posterior_of_a_table_without_noise_is_that_of_more_digits():
     T = T[:40]
     with jax.enable_x64(True):
         model = cast(Model(Matern52(LENGTHSCALE, VARIANCE), Gaussian(NOISE)), "float64")
-        value, predictor = marginal(model, dataset(X, y, dtype="float64"))
-        mean, variance = (np.asarray(x) for x in predictor(jax.numpy.asarray(T)))
+        solution = marginal(model, dataset(X, y, dtype="float64"))
+        value = solution.value
+        mean, variance = (np.asarray(x) for x in solution.predictor()(jax.numpy.asarray(T)))
     # log p(y) as Izmailov (4); the posterior by Rasmussen and Williams (2.25) and (2.26)
     with localcontext(prec=40):
         L = cholesky_exactly(matern(LENGTHSCALE, VARIANCE, X, X) + exactly(NOISE * np.eye(len(X))))

@@ -1,8 +1,5 @@
 """The papers' optimisers by name: one interface, one form of history, and no name that does not do what it says."""
 
-import re
-from pathlib import Path
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -70,7 +67,7 @@ def test_integrating_q_out_gives_the_best_q():
     model, data = start()
     end = optimise("vi-means", model, data).model
     points = Model(end.kernel, end.likelihood, Collapsed(end.posterior.Z, 0.0))
-    close(bound(end, data), collapsed(points, data).tight, 1e-9)
+    close(bound(end, data), collapsed(points, data).value, 1e-9)
 
 
 @pytest.mark.parametrize(("name", "rate"), [("Adam", 0.05), ("L-BFGS", None), ("NGD+Adam", 0.05), ("t-SVGP", 0.05)])
@@ -118,13 +115,6 @@ def test_another_system_of_coordinates_is_the_same_gaussian():
     close(moved.posterior.q.covariance(), np.eye(M), 1e-14)
 
 
-def test_the_documentation_has_every_name_and_no_other():
-    page = (Path(__file__).parents[1] / "docs" / "optimisers.md").read_text(encoding="utf-8")
-    table = page.split("| name | q |")[1].split("\n\n")[0]
-    named = [name for row in table.splitlines()[2:] for name in re.findall(r"`([^`]+)`", row.split("|")[1])]
-    assert sorted(named) == sorted(OPTIMISERS)
-
-
 # --- Through the estimators ---
 
 X, y = P.X, P.y
@@ -148,6 +138,6 @@ def test_an_optimiser_and_a_method_that_do_not_go_together_are_refused():
     with pytest.raises(ValueError, match="optimiser='means-PN' is for method='collapsed', not 'svgp'"):
         GPRegressor(optimiser="means-PN", method="svgp").fit(X, y)
     with pytest.raises(ValueError, match="optimiser='adam' is unknown: use one of auto, NGD"):
-        GPRegressor(optimiser="adam").fit(X, y)
+        GPRegressor(optimiser="adam").fit(X, y)  # pyright: ignore[reportArgumentType]
     with pytest.raises(ValueError, match="not for Bernoulli"):
         GPClassifier(optimiser="vi-means").fit(X, y > 0)

@@ -29,7 +29,10 @@ from hypothesis.extra import numpy as npst
 from model_files import Line, assert_same, forge, refused
 
 from pseudopoint import persistence
+from pseudopoint.kernels import RBF
+from pseudopoint.likelihoods import Gaussian
 from pseudopoint.persistence import ModelFileError, describe, load, save
+from pseudopoint.posteriors import Exact
 
 pytestmark = pytest.mark.edge
 
@@ -304,6 +307,11 @@ def test_endless_trees_are_an_error(path):
     cycle.append(cycle)
     with pytest.raises(ModelFileError, match="cannot hold this tree"):
         save(path, cycle, kind="test")
+
+
+def test_a_model_without_a_posterior_is_exact_as_in_earlier_versions():
+    fields = {"kernel": RBF(), "likelihood": Gaussian(0.1), "posterior": None}
+    assert isinstance(persistence._build(".posteriors.Model", fields, ()).posterior, Exact)
 
 
 # --- Writing ---

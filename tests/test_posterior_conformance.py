@@ -92,8 +92,7 @@ def made(name, seed=0):
 
 def points(posterior):
     """All points of a family: q(f) elsewhere is q there and the prior given it."""
-    own = [getattr(posterior, name) for name in ("Z", "O") if hasattr(posterior, name)]
-    return jnp.concatenate([jnp.asarray(each) for each in own])
+    return jnp.concatenate([jnp.asarray(each) for each in posterior.points])
 
 
 @jax.jit
@@ -101,7 +100,7 @@ def look(posterior, kernel):
     """KL, q(f) at the rows in all forms, and predictions at all points."""
     projection = posterior.project(kernel)
     marginals, predictor = projection.marginals(XS), projection.predictor()
-    T = points(posterior.base if isinstance(posterior, IndependentLatents) else posterior)
+    T = points(posterior)
     moments = projection.moments(XS)
     return (
         projection.divergence,
@@ -150,7 +149,7 @@ def test_divergence_is_that_of_the_dense_gaussians_at_all_points(name):
 @EACH
 def test_slopes_are_those_of_finite_differences(name):
     data, every = P.data(), trainable(made(name))
-    bound = jax.jit(lambda vector: bounds.elbo(every.rebuild(vector), data, N, tight=False)[0])
+    bound = jax.jit(lambda vector: bounds.elbo(every.rebuild(vector), data, N).standard)
     along = numbers(9, len(every.vector))
     slope = jax.grad(bound)(every.vector) @ along
     (truth,) = finite_differences(lambda t: bound(every.vector + t * along), [np.zeros(())], 1e-3)
@@ -159,7 +158,7 @@ def test_slopes_are_those_of_finite_differences(name):
 
 @EACH
 @pytest.mark.parametrize("several", [False, True])
-def test_at_the_rows_of_a_table_bounds_and_slopes_are_the_same(name, several):
+def test_with_another_q_at_known_rows_bounds_and_slopes_are_those_of_that_q(name, several):
     model = made(name)
     if several:
         own = lambda p: [getattr(p, field) for field in p.own]
@@ -167,12 +166,15 @@ def test_at_the_rows_of_a_table_bounds_and_slopes_are_the_same(name, several):
         model = Model(model.kernel, Heteroscedastic(), IndependentLatents(base=each))
     data, every = P.data(), trainable(model)
 
-    def bound(vector, at):
+    def bound(vector, known):
         model = every.rebuild(vector)
-        posterior = model.posterior.at(model.kernel, data.X) if at else model.posterior
-        return bounds.elbo(Model(model.kernel, model.likelihood, posterior), data, N, tight=not several)[0]
+        if not known:
+            return bounds.elbo(model, data, N).choose(not several)
+        other = with_q(model, jax.tree.map(lambda x: 2 * x, model.posterior.q))
+        at = bounds.AtRows.of(other, data).with_q(model.posterior.q)
+        return bounds.elbo_at(at, N).choose(not several)
 
-    both = jax.jit(lambda vector: tuple(jax.value_and_grad(bound)(vector, at) for at in (True, False)))
+    both = jax.jit(lambda vector: tuple(jax.value_and_grad(bound)(vector, known) for known in (True, False)))
     (ours, slope), (truth, gradient) = both(every.vector)
     close(ours, truth, 1e-12)
     close(slope, gradient, 1e-9)

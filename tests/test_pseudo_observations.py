@@ -33,7 +33,7 @@ def dense_q(K, theta, g):
 
 
 def bound_of(model, data):
-    return bounds.elbo(model, data, len(data))[0]
+    return bounds.elbo(model, data, len(data)).value
 
 
 def test_q_is_the_prior_times_gaussian_observations():
@@ -78,7 +78,7 @@ def test_with_the_data_for_observations_q_is_the_posterior_under_every_kernel(le
 def test_natural_steps_of_q_alone_are_those_in_mu_and_g(rule, jitter):
     p, (mu, g) = given(), random_shift()
     held = shifted(p, mu, g, jitter=jitter)
-    K = held.posterior.project(held.kernel).K
+    K = held.posterior.project(held.kernel).basis.K
     q = PseudoObservations(mu, g).moved(mu, g, K, g / (1 + jitter * VARIANCE * g))
     after, truth = (
         steps(rule, 0.3, eqx.tree_at(lambda m: m.posterior.q, held, each), p.data(), 3)[0]
@@ -126,7 +126,7 @@ def test_joint_steps_climb_and_no_observation_is_more_certain_than_the_jitter_le
     data, jitter = dataset(X, np.sin(3 * X[:, 0])), 1e-2
     q = PseudoObservations(np.zeros(12), np.ones(12))
     start = cast(Model(RBF(0.5, 1.0), Gaussian(1e-3), DiagonalPrecision(X[::5], q, jitter)), jnp.float64)
-    rule = partial(DiagonalPrecisionNaturalGradient, rest=optax.adam(0.01))
+    rule = partial(DiagonalPrecisionNaturalGradient, hyper_optimiser=optax.adam(0.01))
     after, info = steps(rule, 1.0, start, data, 300)
     assert not info.rejected.any() and info.bound[-1] > info.bound[10] + 5
     ceiling = 1 / (jitter * after.kernel.variance)

@@ -63,7 +63,7 @@ def test_chunks_of_rows_of_weight_zero_are_passed_over():
     weight = np.repeat([1.0, 0.0, 1.0, 0.0], [20, 10, 10, 10])
     model = cast(Model(RBF(np.array([0.8, 1.3]), 1.5), Gaussian(0.1), Collapsed(Z)), "float64")
     numbers, bad = trainable(model), np.where(weight[:, None] > 0, X, np.nan)
-    say = lambda data: jax.value_and_grad(lambda v: collapsed(numbers.rebuild(v), data, 10).tight)(numbers.vector)
+    say = lambda data: jax.value_and_grad(lambda v: collapsed(numbers.rebuild(v), data, 10).value)(numbers.vector)
     seen = weight > 0
     for a, b in zip(say(dataset(bad, y, weight)), say(dataset(X[seen], y[seen])), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-12)
@@ -75,7 +75,7 @@ def test_an_ill_conditioned_bound_has_a_gradient_to_six_digits():
     X = rng.normal(size=(2000, D))
     y = np.sin(X[:, 0]) + 1e-3 * rng.normal(size=2000)
     start = trainable(cast(Model(RBF(np.full(D, 3.0), 2.0), Gaussian(1e-6), Collapsed(X[:60] + 0.01)), "float64"))
-    slope = jax.jit(jax.grad(lambda x, data: collapsed(start.rebuild(x), data, 500).tight))
+    slope = jax.jit(jax.grad(lambda x, data: collapsed(start.rebuild(x), data, 500).value))
     order = rng.permutation(2000)
     one, two = slope(start.vector, dataset(X, y)), slope(start.vector, dataset(X[order], y[order]))
     assert jnp.linalg.norm(one - two) < 5e-7 * jnp.linalg.norm(one)

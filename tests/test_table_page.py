@@ -10,7 +10,7 @@ from table_helpers import column, learn
 from pseudopoint.tables.formats import MAX_CATEGORIES, NEARLY_ALL
 from pseudopoint.tables.missing import USUAL
 from pseudopoint.tables.reading import FIRST_ROWS
-from pseudopoint.tables.sentinels import FAR, FAR_NINES, SEVERAL
+from pseudopoint.tables.remarks import FAR, FAR_NINES, SEVERAL
 
 PAGE = (Path(__file__).parents[1] / "docs" / "tables.md").read_text()
 EXAMPLES = re.findall(r"^\| (`.*`) \| (.*) \|$", PAGE, re.MULTILINE)

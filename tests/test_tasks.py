@@ -9,11 +9,8 @@ import pytest
 
 from pseudopoint import GPClassifier, GPRegressor, metrics
 from pseudopoint import commands as tasks
-from pseudopoint.cli import OPTIMISER, POSTERIOR, Likelihood, Task, _plain
+from pseudopoint.cli import _plain
 from pseudopoint.commands.steps import split
-from pseudopoint.estimators.targets import CLASSIFICATION, REGRESSION
-from pseudopoint.optimise.named import OPTIMISERS
-from pseudopoint.recipes import FAMILIES
 
 pytestmark = pytest.mark.edge
 
@@ -121,13 +118,6 @@ def test_a_target_that_does_not_fit_is_one_sentence(tmp_path, y, options, senten
     with pytest.raises(ValueError, match=sentence) as error:
         tasks.fit_table(written(tmp_path, y), "y", **QUICK | options)
     assert "\n" not in str(error.value)
-
-
-def test_the_command_line_knows_every_task_and_likelihood_and_no_other():
-    assert tuple(Task) == tasks.TASKS
-    assert OPTIMISER.split(": ")[1].rstrip(".").split(", ") == list(OPTIMISERS)
-    assert POSTERIOR.split(": ")[1].rstrip(".").split(", ") == list(FAMILIES)
-    assert sorted(Likelihood) == sorted({*REGRESSION, *CLASSIFICATION})
 
 
 # --- Classification, from a table to a table ---

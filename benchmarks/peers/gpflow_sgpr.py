@@ -1,8 +1,8 @@
 """Fit one regression table with GPflow's SGPR and print one line of JSON: the peer's side of a comparison.
 
     pip install "gpflow==2.11.2" "tensorflow==2.21.0" "tf-keras==2.21.0" "numpy<2" "setuptools<81" scikit-learn pandas
-    python benchmarks/peers/gpflow_sgpr.py TABLE.csv.gz --inducing 100 --iterations 200
-    python benchmarks/peers/gpflow_sgpr.py naval.csv.gz --inducing 100 --iterations 150 \
+    python benchmarks/peers/gpflow_sgpr.py TABLE.csv.gz --num-inducing 100 --iterations 200
+    python benchmarks/peers/gpflow_sgpr.py naval.csv.gz --num-inducing 100 --iterations 150 \
         --single-lengthscale 4 --variance 2 --noise 0.1
 
 The setting: rows in the order of default_rng(0).permutation(N), the first 90 % train; columns that are constant in the
@@ -31,7 +31,7 @@ import numpy as np
 import pandas as pd
 from sklearn.cluster import KMeans
 
-WARM_UP = dict(inducing=5, iterations=2)
+WARM_UP = dict(num_inducing=5, iterations=2)
 
 
 class TimedScipy(gpflow.optimizers.Scipy):
@@ -69,7 +69,7 @@ def fit(X: np.ndarray, y: np.ndarray, options: argparse.Namespace):
     Xs, ys = transform(X, y)
 
     before_kmeans = time.perf_counter()
-    Z = KMeans(options.inducing, n_init=1, random_state=0).fit(Xs).cluster_centers_
+    Z = KMeans(options.num_inducing, n_init=1, random_state=0).fit(Xs).cluster_centers_
     after_kmeans = time.perf_counter()
 
     D = Xs.shape[1]
@@ -98,7 +98,7 @@ def main() -> None:
     """Run one table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("table", type=Path)
-    parser.add_argument("--inducing", type=int, required=True, metavar="M")
+    parser.add_argument("--num-inducing", type=int, required=True, metavar="M")
     parser.add_argument("--iterations", type=int, required=True, metavar="K")
     parser.add_argument("--single-lengthscale", type=float, metavar="L", help="one shared lengthscale, started at L")
     parser.add_argument("--variance", type=float, default=1.0, metavar="V")
@@ -123,7 +123,7 @@ def main() -> None:
         N=len(y),
         N_train=len(train),
         D=Xt.shape[1],
-        M=options.inducing,
+        M=options.num_inducing,
         **timings,
         bound=bound,
         bound_per_row=bound / len(train),

@@ -37,7 +37,7 @@ from classification_tables import as_line, error_text, load, name_of, scores, sp
 from sklearn.cluster import KMeans
 
 BLOCK = 4096  # rows at a time for the bound and the predictions
-WARM_UP = dict(inducing=5, steps=2, batch=16)
+WARM_UP = dict(num_inducing=5, steps=2, batch=16)
 
 
 def likelihood_for(classes: int, options: argparse.Namespace):
@@ -67,7 +67,7 @@ def fit(X: np.ndarray, y: np.ndarray, classes: int, options: argparse.Namespace,
     N, D = Xs.shape
 
     before_kmeans = time.perf_counter()
-    M = min(options.inducing, N)
+    M = min(options.num_inducing, N)
     Z = KMeans(M, n_init=1, random_state=0).fit(Xs).cluster_centers_
     progress["seconds_kmeans"] = time.perf_counter() - before_kmeans
 
@@ -135,7 +135,7 @@ def main() -> int:
     """Run one table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("table", type=Path)
-    parser.add_argument("--inducing", type=int, default=100, metavar="M")
+    parser.add_argument("--num-inducing", type=int, default=100, metavar="M")
     parser.add_argument("--steps", type=int, default=1000, metavar="K")
     parser.add_argument("--batch", type=int, default=256, metavar="B", help="all rows if there are fewer")
     parser.add_argument("--gamma", type=float, default=0.05, help="natural-gradient step size at the end of its rise")
@@ -165,7 +165,7 @@ def main() -> int:
         N=len(y),
         N_train=len(train),
         classes=len(classes),
-        M=options.inducing,
+        M=options.num_inducing,
         batch=min(options.batch, len(train)),
         steps=options.steps,
         gamma=options.gamma,

@@ -13,8 +13,6 @@ one library works while the others wait, in rounds, each begun by another one. A
 import argparse
 import json
 import math
-import os
-import platform
 import re
 import signal
 import sys
@@ -22,9 +20,12 @@ import tempfile
 import time
 from pathlib import Path
 
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+
 import plots
 import suites
 from compare import Bench
+from provenance import provenance
 from quality import quality
 from tables import SECTIONS, report
 from talk import Workers
@@ -66,12 +67,6 @@ def arguments() -> argparse.Namespace:
     if unknown:
         parser.error(f"--only knows {', '.join(SECTIONS)}, not {', '.join(sorted(unknown))}")
     return options
-
-
-def machine() -> str:
-    """What it ran on, in words."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return f"{cores} cores, {platform.machine()}, {platform.system()}, Python {platform.python_version()}"
 
 
 def stored(path: Path, options: argparse.Namespace) -> list[dict]:
@@ -118,7 +113,7 @@ def main() -> int:
                     else getattr(suites, suite)(bench)
                 )
                 for row in work:
-                    rows.append({"suite": suite, "machine": machine(), "quick": options.quick} | row)
+                    rows.append({"suite": suite, "quick": options.quick} | row | provenance())
                     write(rows, options.out)
                 say(f"{suite}: {time.perf_counter() - start:.0f} s\n")
         finally:

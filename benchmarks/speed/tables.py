@@ -200,7 +200,7 @@ SECTIONS: dict[str, tuple[str, Callable[[list[Row]], str]]] = {
     ),
     "steps": ("One training step", comparison),
     "collapsed": (
-        "CollapsedBounds bound, value and gradient; peak memory (before the start)",
+        "Collapsed bound, value and gradient; peak memory (before the start)",
         lambda r: comparison(r, memory),
     ),
     "quality": ("Time to quality", quality_table),

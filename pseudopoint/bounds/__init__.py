@@ -1,43 +1,17 @@
-"""What is maximised: functions of (model, data), each with the posterior that attains it.
+"""What is maximised: functions of (model, rows) that return an `AbstractBound`, `value` and `standard`.
 
     marginal      log p(y), the exact evidence                      N³
     collapsed     the best q(u) integrated out                      N M²   full data, in chunks of rows
     collapsed_orthogonal, collapsed_decoupled: the same with G more points for the mean      N (M + G)²
     collapsed_solve                 the same with G more points for both, in a block of their own
+    laplace       an approximation of log p(y) at the mode          N³     any likelihood of one latent function
     elbo          any q(u), any likelihood                          B M²   minibatches
-    upper         an upper bound on log p(y)                        N M²   how much could more pseudo-points gain?
-Always  VFE ≤ tight ≤ log p(y) ≤ upper.  A row's weight multiplies its log likelihood.
+All but `elbo` are in closed form: their `Solution` also has the predictor of the best q and, where one is known, an
+upper bound on log p(y). Always  standard ≤ value ≤ log p(y) ≤ upper.  A row's weight multiplies its log likelihood.
 """
 
-from .collapsed import (
-    CollapsedBounds,
-    collapsed,
-    collapsed_and_upper,
-    collapsed_decoupled,
-    collapsed_orthogonal,
-    collapsed_solve,
-    optimal_orthogonal,
-    upper,
-)
-from .elbo import elbo, energies, energy, expected_log_likelihood, majorises, shrunk
-from .exact import marginal
-from .laplace import laplace
-
-__all__ = [
-    "CollapsedBounds",
-    "collapsed",
-    "collapsed_and_upper",
-    "collapsed_decoupled",
-    "collapsed_orthogonal",
-    "collapsed_solve",
-    "elbo",
-    "energies",
-    "energy",
-    "expected_log_likelihood",
-    "laplace",
-    "majorises",
-    "marginal",
-    "optimal_orthogonal",
-    "shrunk",
-    "upper",
-]
+from .bound import *
+from .collapsed import *
+from .elbo import *
+from .exact import *
+from .laplace import *

@@ -1,5 +1,7 @@
 """The bound of any q(u) under any likelihood, from minibatches, at B M²."""
 
+from typing import Any, NamedTuple
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -8,9 +10,46 @@ from jax import lax
 from ..data import Dataset
 from ..likelihoods import AbstractLikelihood
 from ..linalg import Scalar
-from ..posteriors import Model, Predictor, Predictors, ShrunkResidual
+from ..posteriors import AbstractPosterior, Model, ShrunkResidual
+from .bound import Bound
 
-__all__ = ["elbo", "energies", "energy", "expected_log_likelihood", "majorises", "shrunk"]
+__all__ = [
+    "AtRows",
+    "elbo",
+    "elbo_at",
+    "energies",
+    "energies_at",
+    "energy",
+    "expected_log_likelihood",
+    "majorises",
+    "shrunk",
+]
+
+
+class AtRows(NamedTuple):
+    """A model at the rows of a batch. What q has no part in is computed, so that many q share it (`with_q`)."""
+
+    posterior: AbstractPosterior
+    basis: Any
+    rows: Any
+    likelihood: AbstractLikelihood
+    batch: Dataset
+
+    @classmethod
+    def of(cls, model: Model, batch: Dataset) -> "AtRows":
+        """With the factorisations of the posterior's basis, and the covariances of the rows with its points."""
+        basis = model.posterior.basis(model.kernel)
+        rows = model.posterior.on(basis).rows(batch.X)
+        return cls(model.posterior, basis, rows, model.likelihood.at(batch.noise), batch)
+
+    def with_q(self, q: Any) -> "AtRows":
+        """The same with another q."""
+        return self._replace(posterior=self.posterior.with_q(q))
+
+    @property
+    def projection(self) -> Any:
+        """q(f)."""
+        return self.posterior.on(self.basis)
 
 
 def expected_log_likelihood(model: Model, batch: Dataset, num_data: int, tight: bool = True):
@@ -19,15 +58,33 @@ def expected_log_likelihood(model: Model, batch: Dataset, num_data: int, tight: 
     Tight: q(f | u) may shrink the residual variance dᵢ by vᵢ at a cost of ½(vᵢ − 1 − log vᵢ); at the best vᵢ a Gaussian
     likelihood pays ½ log(1 + λᵢdᵢ) instead of ½ λᵢdᵢ (methods a.2). vᵢ = 1 is the standard bound (Kobe 2.25).
     """
-    projection, likelihood = model.posterior.project(model.kernel), model.likelihood.at(batch.noise)
+    at = AtRows.of(model, batch)
+    return _expected(at, at.projection, num_data, tight), at.projection
+
+
+def _expected(at: AtRows, projection, num_data, tight) -> Scalar:
+    likelihood, batch = at.likelihood, at.batch
     if tight and likelihood.shrinks:
-        mean, explained, d = projection.marginals(batch.X)
+        mean, explained, d = projection.marginals_at(at.rows)
         v = likelihood.shrinkage(d, batch.weight)
         variance, cost = explained + v * d, 0.5 * jnp.sum(v - 1 - jnp.log(v))
     else:
-        (mean, variance), cost = projection.moments(batch.X), 0.0
+        (mean, variance), cost = projection.moments_at(at.rows), 0.0
     fit = jnp.sum(batch.weight * likelihood.expectation(mean, variance, batch.y))
-    return (num_data / len(batch)) * (fit - cost), projection
+    return (num_data / len(batch)) * (fit - cost)
+
+
+def elbo(model: Model, batch: Dataset, num_data: int) -> Bound:
+    """E_q[log p(y | f)] − KL[q(u) ‖ p(u)], unbiased from a batch of `num_data` rows  (Kobe 2.25, with its erratum)."""
+    return elbo_at(AtRows.of(model, batch), num_data)
+
+
+def elbo_at(at: AtRows, num_data: int) -> Bound:
+    """As `elbo`."""
+    projection = at.projection
+    standard = _expected(at, projection, num_data, False)
+    value = _expected(at, projection, num_data, True) if at.likelihood.shrinks else standard
+    return Bound(value - projection.divergence, standard - projection.divergence)
 
 
 def energy(model: Model, batch: Dataset, num_data: int, tight: bool = True) -> Scalar:
@@ -46,22 +103,27 @@ def energies(model: Model, batch: Dataset, num_data: int, tight: bool = True) ->
     Where the likelihood needs none (`majorises`) the second is the energy again, with P* for P_ω. Not for second
     derivatives.
     """
-    if not majorises(model.likelihood):
-        value = energy(model, batch, num_data, tight)
+    return energies_at(AtRows.of(model, batch), num_data, tight)
+
+
+def energies_at(at: AtRows, num_data: int, tight: bool = True) -> tuple[Scalar, Scalar]:
+    """As `energies`."""
+    projection, batch, scale = at.projection, at.batch, num_data / len(at.batch)
+    if not majorises(at.likelihood):
+        value = _expected(at, projection, num_data, tight) + projection.log_prior
         return value, value
-    projection, scale = model.posterior.project(model.kernel), num_data / len(batch)
-    numbers, rest = eqx.partition(model.likelihood.at(batch.noise), eqx.is_inexact_array)
-    at = numbers, *projection.moments(batch.X)
+    numbers, rest = eqx.partition(at.likelihood, eqx.is_inexact_array)
+    here = numbers, *projection.moments_at(at.rows)
     # Slopes are computed with the value, at constants, for both: E + (slopes)ᵀ(x − constants) has E's value and its
     # first derivatives. By themselves they would run the quadrature again, and ω's own derivatives would be traced.
-    constants = lax.stop_gradient(at)
+    constants = lax.stop_gradient(here)
     given = lambda numbers, mean, variance: eqx.combine(numbers, rest).expectation(mean, variance, batch.y)
     expected, pull = jax.vjp(given, *constants)
-    along = jax.tree.map(lambda slope, x, c: jnp.sum(slope * (x - c)), pull(batch.weight), at, constants)
+    along = jax.tree.map(lambda slope, x, c: jnp.sum(slope * (x - c)), pull(batch.weight), here, constants)
     fit = jnp.sum(batch.weight * expected) + sum(jax.tree.leaves(along))
     (numbers, mean, variance), (_, *slopes) = constants, pull(jnp.ones_like(expected))
     omega = eqx.combine(numbers, rest).majoriser(mean, variance, batch.y, tuple(slopes))
-    below = -0.5 * jnp.sum(batch.weight * omega * at[2])
+    below = -0.5 * jnp.sum(batch.weight * omega * here[2])
     return scale * fit + projection.log_prior, scale * below + projection.log_prior
 
 
@@ -75,8 +137,8 @@ def shrunk(model: Model, data: Dataset, iterations: int = 30) -> Model:
     """The model with the posterior `ShrunkResidual` and its v at the top of the bound of all rows, for the model's q:
     v = 1/(1 + Σ wᵢβᵢdᵢ/CN), βᵢ = −2 ∂E[log p(yᵢ | f)]/∂variance at explained + v dᵢ  (methods a.3), a fixed point.
     """
-    each = model.posterior.base if isinstance(model.posterior, ShrunkResidual) else model.posterior
-    mean, explained, d = each.project(model.kernel).marginals(data.X)
+    base = model.posterior.unshrunk
+    mean, explained, d = base.project(model.kernel).marginals(data.X)
     likelihood = model.likelihood.at(data.noise)
 
     def better(_, v):
@@ -85,11 +147,5 @@ def shrunk(model: Model, data: Dataset, iterations: int = 30) -> Model:
         return 1 / (1 + jnp.maximum(-2 * jax.grad(fit)(v) / d.size, -0.5))
 
     v = lax.fori_loop(0, iterations, better, jnp.ones((), data.X.dtype))
-    posterior = ShrunkResidual(base=each, num_data=len(data), v=v)  # pyright: ignore[reportCallIssue]
+    posterior = ShrunkResidual(base=base, num_data=len(data), v=v)  # pyright: ignore[reportCallIssue]
     return Model(model.kernel, model.likelihood, posterior)
-
-
-def elbo(model: Model, batch: Dataset, num_data: int, tight: bool = True) -> tuple[Scalar, Predictor | Predictors]:
-    """E_q[log p(y | f)] − KL[q(u) ‖ p(u)], unbiased from a batch of `num_data` rows  (Kobe 2.25, with its erratum)."""
-    expected, projection = expected_log_likelihood(model, batch, num_data, tight)
-    return expected - projection.divergence, projection.predictor()

@@ -12,12 +12,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jax.tree_util import Partial
 from jaxtyping import Array, Float
 
 from ..data import Dataset
 from ..likelihoods import AbstractLikelihood
 from ..linalg import Scalar, factorise, solve_square
 from ..posteriors import Model, Predictor
+from .bound import Solution
 
 __all__ = ["laplace"]
 
@@ -27,13 +29,13 @@ LENGTHS = np.array([1.0, 0.0, *2.0 ** np.arange(10, -30, -1)])
 
 
 @jax.jit
-def laplace(model: Model, data: Dataset) -> tuple[Scalar, Predictor]:
+def laplace(model: Model, data: Dataset) -> Solution:
     """log q(y) = log p(y | f̂) − ½ f̂ᵀK⁻¹f̂ − ½ log |B|, B = I + W^½ K W^½, and q(f) = N(f̂, (K⁻¹ + W)⁻¹) as it predicts
     (Izmailov 1.3.1, (5); erratum: as printed, |B| lacks the K⁻¹ of |K| |K⁻¹ + W|. Rasmussen and Williams 3.4).
 
     f̂ maximises log p(y | f) − ½ fᵀK⁻¹f. Where log p is not concave, it is the maximum that Newton's method finds from
     f = 0, and W < 0 counts as 0. log p must have two derivatives. Exact for a Gaussian likelihood; N³ a Newton step.
-    The value has its gradient in kernel and likelihood; of the predictor, `alpha` alone.
+    The value, which is no bound, has its gradient in kernel and likelihood; of the predictor, `alpha` alone.
     """
     rows = _Rows(model.likelihood.at(data.noise), data)
     K = model.kernel(data.X, data.X)
@@ -42,9 +44,14 @@ def laplace(model: Model, data: Dataset) -> tuple[Scalar, Predictor]:
     # ε² is nothing beside I, and the root of W keeps its derivative.
     root = jnp.sqrt(jnp.maximum(rows.curvature(f), jnp.finfo(K.dtype).eps ** 2))
     B = factorise(jnp.eye(len(data), dtype=K.dtype) + root[:, None] * K * root)
-    # E f* = k*ᵀâ,  V f* = k** − ‖L⁻¹W^½k*‖² with B = LLᵀ
-    predictor = Predictor(model.kernel, data.X, a, data.X, B.inverse * root, jnp.zeros_like(a), B.jitter, True)
-    return _psi(K, rows, a) - B.half_logdet(), predictor
+    value = _psi(K, rows, a) - B.half_logdet()
+    return Solution(value, value, Partial(_predictor, model.kernel, data.X, a, root, B))
+
+
+@jax.jit
+def _predictor(kernel, X, a, root, B) -> Predictor:
+    """E f* = k*ᵀâ and V f* = k** − ‖L⁻¹W^½k*‖² with B = LLᵀ."""
+    return Predictor(kernel, X, a, X, B.inverse * root, jnp.zeros_like(a), B.jitter, True)
 
 
 class _Rows(eqx.Module):

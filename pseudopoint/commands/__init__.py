@@ -4,7 +4,6 @@
 and `words` turns results into lines for people.
 """
 
-from pseudopoint.commands.choice import TASKS as TASKS
 from pseudopoint.commands.steps import demo as demo
 from pseudopoint.commands.steps import fit_table as fit_table
 from pseudopoint.commands.steps import inspect_model as inspect_model

@@ -6,7 +6,6 @@ from typing import Any
 import numpy as np
 
 from pseudopoint.commands.kinds import AbstractKind, Result
-from pseudopoint.kernels import AbstractStationary, Periodic
 
 __all__ = ["about", "kernel_variance", "lengthscales"]
 
@@ -28,13 +27,13 @@ def about(kind: AbstractKind, rows: int) -> Result:
     return likelihood | {
         "method": model.method_,
         "reason": model.reason_,
-        "inducing_points": M,
+        "num_inducing": M,
         "bound": model.bound_,
         "bound_vfe": model.bound_vfe_ if known else None,
         "upper_bound": model.upper_bound_ if known else None,
         "advice": _advice(model.method_, M, gap),
-        "iterations": model.n_iter_,
-        "rejected_steps": model.n_rejected_,
+        "n_iter": model.n_iter_,
+        "n_rejected": model.n_rejected_,
         "jitter": float(model.predictor_.jitter),
         **kind.about(),
     }
@@ -43,10 +42,10 @@ def about(kind: AbstractKind, rows: int) -> Result:
 def lengthscales(model: Any) -> dict[int, tuple[float, float]] | None:
     """Of every column that varies, by its number, in the kernel's units and in those of the column; None for kernels
     without."""
-    if not isinstance(model.kernel_, AbstractStationary | Periodic):
+    if model.kernel_.scales is None:
         return None
     scaling = model.standardiser_
-    scales = np.broadcast_to(np.asarray(model.kernel_.lengthscale, float), len(scaling.columns))
+    scales = np.broadcast_to(np.asarray(model.kernel_.scales[0], float), len(scaling.columns))
     each = zip(
         scaling.columns.tolist(), scales.tolist(), (scales * scaling.scale).tolist(), scaling.varies, strict=True
     )
@@ -55,7 +54,7 @@ def lengthscales(model: Any) -> dict[int, tuple[float, float]] | None:
 
 def kernel_variance(model: Any) -> float | None:
     """In units of the scaled target; None for kernels without."""
-    return float(model.kernel_.variance) if isinstance(model.kernel_, AbstractStationary | Periodic) else None
+    return None if model.kernel_.scales is None else float(model.kernel_.scales[1])
 
 
 def _numbers(likelihood: Any) -> dict[str, Any]:

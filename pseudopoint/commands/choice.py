@@ -7,12 +7,11 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from pseudopoint.estimators.targets import CLASSIFICATION, REGRESSION
+from pseudopoint.names import CLASSIFICATION, REGRESSION, TASKS
 from pseudopoint.tables import TableError, looks_like_classes, number_target, read_table
 
-__all__ = ["TASKS", "Choice", "choose_task"]
+__all__ = ["Choice", "choose_task"]
 
-TASKS = ("auto", "regression", "classification")
 FEW = 30  # whole numbers that may be the codes of classes
 
 

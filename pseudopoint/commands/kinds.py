@@ -14,8 +14,9 @@ from pseudopoint.likelihoods import Gaussian
 from pseudopoint.tables import Oddity, TableEncoder
 from pseudopoint.tables import describe as in_words
 
-__all__ = ["AbstractKind", "Classification", "Regression", "Result", "Scored"]
+__all__ = ["LEVEL", "AbstractKind", "Classification", "Regression", "Result", "Scored"]
 
+LEVEL = 0.9
 Result = dict[str, Any]
 Columns = dict[str, np.ndarray]
 
@@ -29,17 +30,18 @@ class Scored(NamedTuple):
 
 
 class AbstractKind(ABC):
-    """A fitted estimator with the encoder of its table."""
+    """A fitted estimator with the encoder of its table; `level` is the probability of its intervals."""
 
     task: ClassVar[str]
     model: Any
     encoder: TableEncoder
+    level: float
 
-    def __init__(self, model: Any, encoder: TableEncoder):
-        self.model, self.encoder = model, encoder
+    def __init__(self, model: Any, encoder: TableEncoder, level: float = LEVEL):
+        self.model, self.encoder, self.level = model, encoder, level
 
     @abstractmethod
-    def predictions(self, X: np.ndarray, interval: float) -> pd.DataFrame:
+    def predictions(self, X: np.ndarray) -> pd.DataFrame:
         """One row of predictions for every row of X, in named columns."""
 
     @abstractmethod
@@ -47,11 +49,11 @@ class AbstractKind(ABC):
         """Which of the targets y, none missing, the model can score. ValueError, by `rows`, if y makes no sense."""
 
     @abstractmethod
-    def columns(self, X: np.ndarray, y: np.ndarray, interval: float) -> Columns:
+    def columns(self, X: np.ndarray, y: np.ndarray) -> Columns:
         """Arrays, one entry a row, from which `measures` and `pictures` are made."""
 
     @abstractmethod
-    def measures(self, scored: Scored, interval: float) -> Result:
+    def measures(self, scored: Scored) -> Result:
         """How good predictions are."""
 
     @abstractmethod
@@ -62,7 +64,7 @@ class AbstractKind(ABC):
     def about(self) -> Result:
         """What only such a model has."""
 
-    def score(self, frames: Iterable[pd.DataFrame], interval: float) -> Scored:
+    def score(self, frames: Iterable[pd.DataFrame]) -> Scored:
         """All rows of the tables that have a target which the model knows."""
         parts: list[Columns] = []
         oddities: list[Oddity] = []
@@ -77,7 +79,7 @@ class AbstractKind(ABC):
             strangers += y[~known].tolist()
             if known.any():
                 X, odd = self.encoder.encode(frame.loc[known])
-                parts.append(self.columns(X, y[known], interval))
+                parts.append(self.columns(X, y[known]))
                 oddities += odd
         columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]} if parts else {}
         notes = in_words(oddities)
@@ -92,11 +94,11 @@ class Regression(AbstractKind):
     task = "regression"
     model: GPRegressor
 
-    def predictions(self, X: np.ndarray, interval: float) -> pd.DataFrame:
-        """TARGET_mean, TARGET_std, TARGET_lower_90 and TARGET_upper_90 (for an interval of 0.9)."""
-        target, percent = self.encoder.target_name, f"{100 * interval:g}"
+    def predictions(self, X: np.ndarray) -> pd.DataFrame:
+        """TARGET_mean, TARGET_std, TARGET_lower_90 and TARGET_upper_90 (at level 0.9)."""
+        target, percent = self.encoder.target_name, f"{100 * self.level:g}"
         ends = {"lower": f"lower_{percent}", "upper": f"upper_{percent}"}
-        columns = self._beliefs(X, interval)
+        columns = self._beliefs(X)
         return pd.DataFrame({f"{target}_{ends.get(name, name)}": column for name, column in columns.items()})
 
     def learned(self, y: np.ndarray, rows: np.ndarray) -> np.ndarray:
@@ -106,11 +108,11 @@ class Regression(AbstractKind):
         check_target(regression_likelihood(self.model.likelihood, 1.0), y, rows)
         return np.ones(len(y), bool)
 
-    def columns(self, X: np.ndarray, y: np.ndarray, interval: float) -> Columns:
+    def columns(self, X: np.ndarray, y: np.ndarray) -> Columns:
         """Truth, mean, standard deviation, ends of the interval and log density."""
-        return {"y": y} | self._beliefs(X, interval) | {"density": self.model.log_density(X, y)}
+        return {"y": y} | self._beliefs(X) | {"density": self.model.log_density(X, y)}
 
-    def measures(self, scored: Scored, interval: float) -> Result:
+    def measures(self, scored: Scored) -> Result:
         """Errors and log density in units of the target; where it was scaled, also per standard deviation of it."""
         y, mean, _, lower, upper, density = scored.columns.values()
         log_density, scaled = float(np.mean(density)), self.model.likelihood_.support == "real"
@@ -122,7 +124,7 @@ class Regression(AbstractKind):
             "r2": metrics.r2(y, mean),
             "log_density": log_density,
             "log_density_standardised": log_density + gained if scaled else None,
-            "interval": interval,
+            "level": self.level,
             "coverage": metrics.coverage(y, lower, upper),
         }
 
@@ -137,12 +139,12 @@ class Regression(AbstractKind):
         noise = scale * float(np.sqrt(likelihood.variance)) if self._gaussian() else None
         return {"target_scale": scale, "noise_std": noise}
 
-    def _beliefs(self, X: np.ndarray, level: float) -> Columns:
+    def _beliefs(self, X: np.ndarray) -> Columns:
         """Mean, standard deviation and ends of the interval, which a Gaussian's moments tell without a second pass."""
         mean, std = self.model.predict(X, return_std=True)
         told = self._gaussian()
-        lower, upper = metrics.interval(mean, std, level) if told else self.model.predict_interval(X, level).T
-        return {"mean": mean, "std": std, "lower": lower, "upper": upper}
+        ends = metrics.interval(mean, std, self.level) if told else self.model.predict_interval(X, self.level).T
+        return {"mean": mean, "std": std, "lower": ends[0], "upper": ends[1]}
 
     def _gaussian(self) -> bool:
         return isinstance(self.model.likelihood_, Gaussian)
@@ -154,7 +156,7 @@ class Classification(AbstractKind):
     task = "classification"
     model: GPClassifier
 
-    def predictions(self, X: np.ndarray, interval: float) -> pd.DataFrame:
+    def predictions(self, X: np.ndarray) -> pd.DataFrame:
         """TARGET_predicted, and TARGET_p_LABEL for every class; no label makes two names alike."""
         P = self.model.predict_proba(X)
         target = self.encoder.target_name
@@ -165,12 +167,12 @@ class Classification(AbstractKind):
         """Labels of the training rows."""
         return np.isin(y.astype(str), self.model.classes_.astype(str))
 
-    def columns(self, X: np.ndarray, y: np.ndarray, interval: float) -> Columns:
+    def columns(self, X: np.ndarray, y: np.ndarray) -> Columns:
         """Codes of the true classes, and log probabilities of all classes."""
         codes = np.searchsorted(self.model.classes_.astype(str), y.astype(str))
         return {"y": codes, "log_p": self.model.predict_log_proba(X)}
 
-    def measures(self, scored: Scored, interval: float) -> Result:
+    def measures(self, scored: Scored) -> Result:
         """Accuracy, also that of always saying the most frequent class of these rows; density; calibration."""
         y, P = scored.columns["y"], self._probabilities(scored)
         count = np.bincount(y, minlength=P.shape[1])

@@ -5,16 +5,17 @@ import time
 from collections.abc import Collection
 from importlib import resources
 from pathlib import Path
-from typing import Any, NamedTuple, get_args
+from typing import Any, get_args
 
 import numpy as np
 import pandas as pd
 
 from pseudopoint.commands.about import about, kernel_variance, lengthscales
 from pseudopoint.commands.choice import choose_task
-from pseudopoint.commands.kinds import AbstractKind, Classification, Regression, Result, Scored
+from pseudopoint.commands.kinds import LEVEL, AbstractKind, Classification, Regression, Result, Scored
 from pseudopoint.commands.words import in_lines
 from pseudopoint.estimators import GPClassifier, GPRegressor
+from pseudopoint.estimators.checks import seed_of
 from pseudopoint.estimators.targets import check_target, regression_likelihood
 from pseudopoint.files import check_place, make_folder
 from pseudopoint.optimise.result import Progress
@@ -36,16 +37,7 @@ from pseudopoint.tables.columns import Kind
 __all__ = ["demo", "fit_table", "inspect_model", "predict_table", "score_table"]
 
 CHUNK_ROWS = 20_000
-LEVEL = 0.9  # of the intervals that `fit` measures
-
-
-class Rows(NamedTuple):
-    """Training rows, rows held out (None: there are none), the encoder, and what to say about them."""
-
-    train: pd.DataFrame
-    held_out: pd.DataFrame | None
-    encoder: TableEncoder
-    notes: list[str]
+RENAMED = {"interval": "level"}  # measures by their names in model files of earlier versions
 
 
 def fit_table(
@@ -59,68 +51,68 @@ def fit_table(
     missing: Collection[str] = (),
     out: str | Path | None = None,
     report: str | Path | None = None,
-    seed: int = 0,
+    random_state: int = 0,
     progress: Progress | None = None,
     **settings: Any,
 ) -> Result:
     """Fits `GPRegressor(**settings)` or `GPClassifier(**settings)` to a table, measures it on rows held out, writes
     the model file and the report.
 
-    `task` is one of `TASKS`; "auto" goes by the likelihood or by what the target holds, and the result says why.
-    `likelihood` is one of the estimator's; "auto" is its default. Rows are shuffled with `seed`; the last
-    `test_fraction` of them are held out unless `test` names a table of its own; of these, rows whose class training
-    never had are counted and not measured. Cells that hold one of the words in `missing` are gaps, here and in every
-    table that the model meets. Raises TableError, FitError or ValueError, each with one sentence.
+    `task` is one of `names.TASKS`, and the result says why. `likelihood` is one of the estimator's; "auto" is its
+    default. Rows are shuffled with `random_state`; the last `test_fraction` of them are held out unless `test` names a
+    table of its own; of these, rows whose class training never had are counted and not measured. Cells that hold one of
+    the words in `missing` are gaps, here and in every table that the model meets. Raises TableError, FitError or
+    ValueError, each with one sentence.
     """
     if not 0 <= test_fraction < 1:
         raise ValueError(f"the test fraction must be at least 0 and below 1, not {test_fraction}")
     _check_places(out, report)
     frame, classes, why = choose_task(table, target, task, likelihood, missing)
-    settings |= {"random_state": seed}
+    settings |= {"random_state": seed_of(random_state)}
     settings |= {"likelihood": likelihood} if likelihood != "auto" else {}
-    model = (GPClassifier if classes else GPRegressor)(**settings)
-    train, held_out, encoder, notes = _rows(frame, target, model, classes, test, test_fraction, seed, missing)
+    model = _estimator(classes, settings)
+    train, held_out, encoder, notes = _rows(frame, target, model, classes, test, test_fraction, missing)
     X, _ = encoder.inputs(train)
     y = encoder.target(train)
     start = time.perf_counter()
     model.fit(X, y, progress=progress)
     seconds = time.perf_counter() - start
     kind = (Classification if classes else Regression)(model, encoder)
-    result: Result = {"target": target, "rows": len(y), "features": len(encoder.feature_names)}
+    result: Result = {"target": target, "rows": len(y), "features": encoder.feature_names}
     result |= {"task": kind.task, "task_reason": why} | about(kind, len(y))
     result |= {"seconds": seconds, "test": None, "notes": [*notes, *_by_name(model.notes_, encoder.feature_names)]}
     scored = None
     if held_out is not None and len(held_out):
-        scored = kind.score([held_out], LEVEL)
-        result["test"] = kind.measures(scored, LEVEL) if scored.rows else None
+        scored = kind.score([held_out])
+        result["test"] = kind.measures(scored) if scored.rows else None
         result["notes"] += scored.notes
     return result | _files(kind, result, scored, table, out, report)
 
 
-def predict_table(model_file: str | Path, table: str | Path, out: str | Path, interval: float = LEVEL) -> Result:
+def predict_table(model_file: str | Path, table: str | Path, out: str | Path, level: float = LEVEL) -> Result:
     """Writes predictions for every row of a table, in its order, chunk by chunk.
 
-    Regression: columns TARGET_mean, TARGET_std, TARGET_lower_90 and TARGET_upper_90 (for an interval of 0.9).
+    Regression: columns TARGET_mean, TARGET_std, TARGET_lower_90 and TARGET_upper_90 (at level 0.9).
     Classification: TARGET_predicted, the most probable label, and its probability TARGET_p_LABEL for every class.
     """
-    kind, _ = _load(model_file)
+    kind, _ = _load(model_file, level)
     rows, oddities = 0, []
     with write_chunks(out) as writer:
         for frame in read_chunks(table, CHUNK_ROWS, kind.encoder):
             X, odd = kind.encoder.encode(frame)
-            writer.append(kind.predictions(X, interval))
+            writer.append(kind.predictions(X))
             rows, oddities = rows + len(frame), oddities + odd
     return {"rows": rows, "predictions": str(out), "columns": writer.columns, "notes": in_words(oddities)}
 
 
-def score_table(model_file: str | Path, table: str | Path, interval: float = LEVEL) -> Result:
+def score_table(model_file: str | Path, table: str | Path, level: float = LEVEL) -> Result:
     """How well a saved model predicts a table that holds the target: the measures of `Regression`, `Classification`."""
-    kind, _ = _load(model_file)
-    scored = kind.score(read_chunks(table, CHUNK_ROWS, kind.encoder), interval)
+    kind, _ = _load(model_file, level)
+    scored = kind.score(read_chunks(table, CHUNK_ROWS, kind.encoder))
     if scored.rows == 0:
         why = "; ".join(scored.notes) or "it is missing in every row"
         raise TableError(f"no row has a target {kind.encoder.target_name!r} to score ({why}); give a table that has")
-    return {"task": kind.task} | kind.measures(scored, interval) | {"notes": scored.notes}
+    return {"task": kind.task} | kind.measures(scored) | {"notes": scored.notes}
 
 
 def inspect_model(model_file: str | Path) -> Result:
@@ -146,9 +138,18 @@ def demo(out: str | Path, progress: Progress | None = None) -> Result:
         _, held_out = split(read_table(table), 0.1, 0)
         kind, _ = _load(model_file)
         with write_chunks(folder / "predictions.csv") as writer:
-            predicted = kind.predictions(kind.encoder.inputs(held_out)[0], LEVEL)
+            predicted = kind.predictions(kind.encoder.inputs(held_out)[0])
             writer.append(pd.concat([held_out[["y"]].reset_index(drop=True), predicted], axis=1))
     return result | {"predictions": str(folder / "predictions.csv")}
+
+
+def _estimator(classes: bool, settings: dict[str, Any]) -> Any:
+    """The estimator with these settings. Raises ValueError for one that it does not have."""
+    estimator = GPClassifier if classes else GPRegressor
+    if strange := settings.keys() - estimator().get_params():
+        names = ", ".join(sorted(strange))
+        raise ValueError(f"{names}: no setting of {estimator.__name__}, which fits this target; leave it out")
+    return estimator(**settings)
 
 
 def _by_name(notes, names: list[str]) -> list[str]:
@@ -168,20 +169,21 @@ def _check_places(*paths):
             raise TableError(f"{path}: cannot be written ({error.strerror}); check the path and permissions") from None
 
 
-def _rows(frame, target, model, classes, test, test_fraction, seed, missing) -> Rows:
+def _rows(frame, target, model, classes, test, test_fraction, missing):
+    """Training rows, rows held out (None: there are none), the encoder, and what to say about them."""
     frame, dropped = drop_missing_target(frame, target, classes=classes)
     notes = [f"{dropped} rows were dropped because their target {target!r} is missing"] if dropped else []
     if not classes:  # whatever the split: a row that the likelihood cannot describe is an error in any of them
         numbers = number_target(frame, target)
         check_target(regression_likelihood(model.likelihood, 1.0), numbers, np.asarray(frame.index) + 1)
     labels = class_target(frame, target) if classes else None
-    train, held_out = (frame, None) if test is not None else split(frame, test_fraction, seed, labels)
+    train, held_out = (frame, None) if test is not None else split(frame, test_fraction, model.random_state, labels)
     encoder, learned = TableEncoder.learn(train, target, classes, missing, whole=frame)
     if test is not None:
         table = read_table(test, encoder.text_columns)
         held_out, gaps = drop_missing_target(table, target, classes, missing, encoder.target_format)
         learned += [f"{gaps} test rows were dropped because their target is missing"] if gaps else []
-    return Rows(train, held_out, encoder, notes + learned)
+    return train, held_out, encoder, notes + learned
 
 
 def split(frame: pd.DataFrame, fraction: float, seed: int, labels=None) -> tuple[pd.DataFrame, pd.DataFrame]:
@@ -213,7 +215,7 @@ def _files(kind: AbstractKind, result: Result, scored: Scored | None, table, out
     return files
 
 
-def _load(model_file) -> tuple[AbstractKind, dict[str, Any]]:
+def _load(model_file, level: float = LEVEL) -> tuple[AbstractKind, dict[str, Any]]:
     """The model and its encoder, of either kind, and what was saved beside them."""
     classes = describe(model_file)["kind"] == GPClassifier.__name__
     model, extra = (GPClassifier if classes else GPRegressor).load_with_extra(model_file)
@@ -223,7 +225,9 @@ def _load(model_file) -> tuple[AbstractKind, dict[str, Any]]:
             "load it there, or fit with the command line."
         )
     with reading(model_file):
-        return (Classification if classes else Regression)(model, _encoder(extra["encoder"])), extra
+        test = {RENAMED.get(name, name): value for name, value in (extra["test"] or {}).items()}
+        kind = (Classification if classes else Regression)(model, _encoder(extra["encoder"]), level)
+        return kind, extra | {"test": test or None}
 
 
 def _encoder(fields: Any) -> TableEncoder:
@@ -248,7 +252,7 @@ def _lost(stored: Any, kept: Any) -> bool:
 def _report(kind: AbstractKind, result: Result, scored: Scored | None, name: str) -> Report:
     history, scales = kind.model.history_, lengthscales(kind.model) or {}
     columns = (history["step"].astype(int), history["bound"], history["seconds"])
-    sparse = result["inducing_points"] is not None
+    sparse = result["num_inducing"] is not None
     return Report(
         title=f"{kind.encoder.target_name} in {name}",
         summary=[(label, value) for label, value in in_lines(result) if label != "note"],
@@ -259,6 +263,6 @@ def _report(kind: AbstractKind, result: Result, scored: Scored | None, name: str
         upper_bound=result["upper_bound"] if sparse else None,
         rows=result["rows"],
         advice=result["advice"],
-        level=LEVEL,
+        level=kind.level,
         **(kind.pictures(scored) if scored is not None and scored.rows else {}),
     )

@@ -16,16 +16,17 @@ def in_lines(result: dict[str, Any]) -> Lines:
         add("model", f"{result['model']} (pseudopoint {result['library_version']}, {result['created']})")
         add("kind", f"{result['kind']}, for {result['task']}")
     if "target" in result:
-        features = result["features"] if isinstance(result["features"], int) else len(result["features"])
-        add("data", f"{result['rows']:,} training rows, {features} features, target {result['target']!r}")
+        add(
+            "data", f"{result['rows']:,} training rows, {len(result['features'])} features, target {result['target']!r}"
+        )
     if "task_reason" in result:
         add("task", f"{result['task']} — {result['task_reason']}")
     if result.get("classes"):
         add("classes", f"{len(result['classes'])}: {_listed([repr(label) for label in result['classes']])}")
     lines += _model_lines(result) if "method" in result else []
     lines += _measure_lines(result if "log_density" in result else result.get("test"))
-    if result.get("rejected_steps"):
-        add("rejected steps", f"{result['rejected_steps']} steps went bad and were rejected and shortened")
+    if result.get("n_rejected"):
+        add("rejected steps", f"{result['n_rejected']} steps went bad and were rejected and shortened")
     if "seconds" in result:
         add("time", f"{result['seconds']:.1f} s")
     if "created" not in result:
@@ -35,8 +36,8 @@ def in_lines(result: dict[str, Any]) -> Lines:
 
 def _model_lines(result: dict[str, Any]) -> Lines:
     lines = [("method", f"{result['method']} — {result['reason']}")]
-    if result["inducing_points"] is not None:
-        lines.append(("inducing points", f"{result['inducing_points']}. {result['advice']}"))
+    if result["num_inducing"] is not None:
+        lines.append(("inducing points", f"{result['num_inducing']}. {result['advice']}"))
     lines.append(_bound_line(result))
     if "kernel_variance" in result:
         variance = "" if result["kernel_variance"] is None else f", variance {result['kernel_variance']:.4g}"
@@ -57,7 +58,7 @@ def _bound_line(result: dict[str, Any]) -> tuple[str, str]:
     value = f"{result['bound']:,.1f} nats"
     if result["method"] == "laplace":
         return "log evidence", f"{value} by Laplace's approximation, which is no bound"
-    if result["inducing_points"] is not None and result["upper_bound"] is not None:
+    if result["num_inducing"] is not None and result["upper_bound"] is not None:
         value += f" (Titsias' bound {result['bound_vfe']:,.1f}, upper bound {result['upper_bound']:,.1f})"
     return "bound", value
 
@@ -77,7 +78,7 @@ def _number_lines(test: dict[str, Any]) -> Lines:
         ("MAE", f"{test['mae']:.5g}"),
         ("R²", f"{test['r2']:.4f}"),
         ("log density", f"{test['log_density']:.4f} a row{aside}"),
-        ("coverage", f"{100 * test['coverage']:.1f} % of rows inside the {100 * test['interval']:g} % interval"),
+        ("coverage", f"{100 * test['coverage']:.1f} % of rows inside the {100 * test['level']:g} % interval"),
     ]
 
 

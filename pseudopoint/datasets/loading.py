@@ -1,10 +1,12 @@
-"""From a name to a table that is proved to be the one meant."""
+"""The data sets by name (`catalogue.csv` is the list): from a name to the verified table."""
 
+import csv
 import gzip
 import hashlib
 import io
 import os
 import zlib
+from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 from typing import NamedTuple
@@ -13,12 +15,46 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Float, Int
 
-from pseudopoint.datasets.catalogue import CATALOGUE, Source
-from pseudopoint.files import scratch, user_cache
+from pseudopoint.files import FilePath, scratch, user_cache
 
-__all__ = ["DataError", "Table", "checked", "contents", "data_folder", "find", "load", "one_line", "source", "split"]
+__all__ = ["CATALOGUE", "DataError", "Source", "Table", "data_folder", "find", "load", "source", "split"]
 
 ADVICE = "put the right file there, or delete it"
+FOLDER = resources.files("pseudopoint") / "datasets"
+
+
+@dataclass(frozen=True)
+class Source:
+    """One table, NAME.csv.gz: a header, numeric columns only, the target last.
+
+    `classes` is 0 for a regression, else the target holds the codes 0, …, classes − 1. `sha256` is that of the file,
+    `contents` that of the numbers in it, however they were compressed. `licence` is the one commonly stated, marked [v]
+    if it was read at the origin.
+    """
+
+    name: str
+    task: str
+    rows: int
+    classes: int
+    sha256: str
+    contents: str
+    origin: str
+    licence: str
+    columns: tuple[str, ...]
+
+    @property
+    def target(self) -> str:
+        """The name of the last column."""
+        return self.columns[-1]
+
+
+def _source(rows: str, classes: str, columns: str, **texts: str) -> Source:
+    return Source(rows=int(rows), classes=int(classes), columns=tuple(columns.split()), **texts)
+
+
+CATALOGUE: dict[str, Source] = {
+    line["name"]: _source(**line) for line in csv.DictReader((FOLDER / "catalogue.csv").read_text("utf-8").splitlines())
+}
 
 
 class DataError(ValueError):
@@ -26,7 +62,7 @@ class DataError(ValueError):
 
 
 class Table(NamedTuple):
-    """Inputs X [N, D] and target y [N] in their own units (classes as codes 0, …, C − 1), and what is known of them."""
+    """Inputs X [N, D] and target y [N] in their own units (classes as codes 0, …, C − 1), and their source."""
 
     X: Float[np.ndarray, "N D"]
     y: Float[np.ndarray, " N"]
@@ -34,44 +70,38 @@ class Table(NamedTuple):
 
 
 def source(name: str) -> Source:
-    """What is known of a data set. Raises `DataError` if there is none of this name."""
+    """The catalogue's entry of a data set. `DataError` if there is none of this name."""
     if name not in CATALOGUE:
         raise DataError(f"there is no data set {name!r}; the names are {', '.join(CATALOGUE)}")
     return CATALOGUE[name]
 
 
-def data_folder(folder: str | os.PathLike[str] | None = None) -> Path:
+def data_folder(folder: FilePath | None = None) -> Path:
     """`folder`, else $PSEUDOPOINT_DATA, else the user's cache folder (~/.cache/pseudopoint, or in $XDG_CACHE_HOME),
     else, for a user without a home, one among the system's temporary folders."""
-    if folder is not None:
-        return Path(folder)
-    if os.environ.get("PSEUDOPOINT_DATA"):
-        return Path(os.environ["PSEUDOPOINT_DATA"])
-    return user_cache() or scratch()
+    named = folder if folder is not None else os.environ.get("PSEUDOPOINT_DATA")
+    return Path(named) if named is not None and named != "" else user_cache() or scratch()
 
 
-def find(name: str, folder: str | os.PathLike[str] | None = None) -> Path:
-    """The file NAME.csv.gz in the data folder; naval lies in the package too.
-
-    Raises `DataError` if there is none; nothing is downloaded unasked.
-    """
+def find(name: str, folder: FilePath | None = None) -> Path:
+    """The file NAME.csv.gz in the data folder; naval is in the package, too. `DataError` if there is none."""
     known, place = source(name), data_folder(folder)
     path = place / f"{name}.csv.gz"
     if path.is_file():
         return path
     if name == "naval":
-        return Path(str(resources.files("pseudopoint") / "datasets" / "naval.csv.gz"))
+        return Path(str(FOLDER / "naval.csv.gz"))
     raise DataError(
         f"{name}.csv.gz is not in {str(place)!r}: name the folder that has it by --data or PSEUDOPOINT_DATA, put it "
         f"there, or try --download; it comes from {known.origin}"
     )
 
 
-def load(name: str, folder: str | os.PathLike[str] | None = None) -> Table:
+def load(name: str, folder: FilePath | None = None) -> Table:
     """The table of this name from `folder` (see `data_folder`), verified.
 
-    The file must have the SHA-256 of the catalogue, or, if it was compressed anew, its numbers must. Raises
-    `DataError`, which says what is wrong, where and what to do.
+    The file must have the SHA-256 of the catalogue, or, if it was compressed again, its numbers must. `DataError`
+    otherwise.
     """
     known, path = source(name), find(name, folder)
     packed = path.read_bytes()
@@ -83,11 +113,11 @@ def load(name: str, folder: str | os.PathLike[str] | None = None) -> Table:
 
 
 def checked(known: Source, frame: pd.DataFrame, place: str, same_file: bool = False, advice: str = ADVICE) -> Table:
-    """The frame as a `Table`, if it has the columns and the numbers that are known of it; else `DataError`."""
+    """The frame as a `Table`. `DataError` if its columns or numbers are not those of the catalogue."""
     refused = lambda finding: DataError(f"{place} {finding}; {advice}")
     if tuple(frame.columns) != known.columns:
-        has = f"{frame.shape[1]} columns, {_ends(tuple(map(str, frame.columns)))}"
-        raise refused(f"has {has}, where {len(known.columns)} belong, {_ends(known.columns)}")
+        has, belong = (f"{columns[0]!r} to {columns[-1]!r}" for columns in ([*map(str, frame.columns)], known.columns))
+        raise refused(f"has {frame.shape[1]} columns, {has}, where {len(known.columns)} belong, {belong}")
     try:
         values = frame.to_numpy(np.float64)
     except ValueError as error:
@@ -104,7 +134,7 @@ def contents(values: Float[np.ndarray, "N K"]) -> str:
 
 
 def one_line(error: Exception) -> str:
-    """What an error says, within a sentence."""
+    """The message of an error, for use within a sentence."""
     return " ".join(str(error).split())
 
 
@@ -113,7 +143,3 @@ def split(n: int, seed: int, fraction: float = 0.9) -> tuple[Int[np.ndarray, " A
     rows = np.random.default_rng(seed).permutation(n)
     cut = int(fraction * n)
     return rows[:cut], rows[cut:]
-
-
-def _ends(columns: tuple[str, ...]) -> str:
-    return f"{columns[0]!r} to {columns[-1]!r}"

@@ -1,8 +1,8 @@
 """What all estimators share: checks of settings and data, scaling of inputs, blocks of rows, files."""
 
+import inspect
 from collections.abc import Callable, Sequence
-from numbers import Integral
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
@@ -12,66 +12,33 @@ from sklearn.utils.validation import check_is_fitted
 from ..data import LARGEST, Standardiser, dataset, merge_duplicates
 from ..kernels import AbstractKernel, InUnits, check_columns
 from ..likelihoods import AbstractLikelihood, Offset
-from ..optimise.named import OPTIMISERS
+from ..names import SETTINGS, Settings, parameters
 from ..optimise.result import Progress, Record
 from ..persistence import load as load_tree
 from ..persistence import reading, writing
 from ..persistence import save as save_tree
 from ..processes import computing, one_blas_thread
-from ..recipes import FAMILIES, METHODS, Fitted, Settings, fit_model
-from ..starts.hyperparameters import KERNELS, named_kernel, robust, ulapane
+from ..recipes import Fitted, fit_model
+from ..starts.hyperparameters import STARTS, named_kernel
 from . import notes, predictive
-from .checks import (
-    choice,
-    numbers,
-    positive,
-    refuse_large,
-    refuse_non_finite,
-    seed_of,
-    shown,
-    truth,
-    validated,
-    weights,
-    whole,
-)
+from .checks import checked, numbers, refuse_large, refuse_non_finite, unknown, validated, weights
 from .saving import rebuilt, tree_of
 from .serving import evaluate, is_plain
 
 __all__ = ["AbstractEstimator"]
 
 MERGED_ROWS = 500_000
-_CHOICES = {
-    "method": METHODS,
-    "optimiser": ("auto", *OPTIMISERS),
-    "posterior": tuple(FAMILIES),
-    "bound": ("tight", "vfe"),
-    "initial": ("warm", "robust", "ulapane"),
-    "dtype": ("auto", "float64", "float32"),
-    "scale_inputs": ("auto", True, False),
-}
+PARAMETERS = "    See `pseudopoint.names.Settings`."
 
 
 class AbstractEstimator(BaseEstimator):
     """Glue between tables of numbers and the core. Final classes say what the target is."""
 
-    # Settings that every final class has, and what `fit` learns.
-    kernel: Any
-    likelihood: Any
-    method: Any
-    optimiser: Any
-    posterior: Any
-    num_mean_inducing: Any
-    num_inducing: Any
-    inducing: Any
-    learn_inducing: Any
-    initial: Any
-    lengthscale_prior: Any
-    max_iter: Any
-    batch_size: Any
-    learning_rate: Any
-    scale_inputs: Any
-    dtype: Any
-    random_state: Any
+    if TYPE_CHECKING:  # parameters are attributes by scikit-learn's rules
+
+        def __getattr__(self, name: str) -> Any: ...
+
+    # What `fit` learns.
     standardiser_: Standardiser
     likelihood_: Any
     predictor_: Any
@@ -89,6 +56,13 @@ class AbstractEstimator(BaseEstimator):
     n_rejected_: Any
     converged_: Any
     mean_: Any = None  # model files of version 0.1.0 have none
+
+    def __init_subclass__(cls):
+        """A docstring that refers to `names` for its parameters has them from there."""
+        if cls.__doc__ and PARAMETERS in cls.__doc__:
+            given = list(inspect.signature(cls).parameters.values())
+            text = parameters({each.name: (each.annotation, each.default) for each in given})
+            cls.__doc__ = cls.__doc__.replace(PARAMETERS, text)
 
     def _whole(self, fit: Callable[[Any], Any]):
         """`fit` applied to this estimator, whole or not at all: it learns on a copy, whose state this one takes over in
@@ -109,23 +83,13 @@ class AbstractEstimator(BaseEstimator):
         """Of all that is kept and predicted."""
         return "float32" if self.dtype == "float32" else "float64"
 
-    def _check_settings(self):
-        if not isinstance(self.kernel, str | AbstractKernel):
-            raise ValueError(f"kernel={shown(self.kernel)} is unknown: use one of {', '.join(KERNELS)}, or an object")
-        for name, allowed in _CHOICES.items():
-            if hasattr(self, name):
-                choice(name, getattr(self, name), allowed)
-        for name in ("num_inducing", "num_mean_inducing", "max_iter"):
-            if getattr(self, name) is not None:
-                whole(name, getattr(self, name))
-        whole("batch_size", self.batch_size)
-        for name in ("learning_rate", "noise_variance"):
-            if name != "learning_rate" or self.learning_rate is not None:
-                positive(name, getattr(self, name, 1.0))
-        for name in ("learn_inducing", "scale_target"):
-            truth(name, getattr(self, name, True))
-        positive("lengthscale_prior", self.lengthscale_prior, infinite=True)
-        seed_of(self.random_state if isinstance(self.random_state, Integral) else 0)
+    def _settings(self) -> Settings:
+        """The parameters, checked. Raises ValueError."""
+        given = self.get_params(deep=False)
+        settings = checked({name: given[name] for name in given if name in SETTINGS})  # a subclass may have more
+        if not isinstance(settings.kernel, str | AbstractKernel):
+            raise unknown("kernel", settings.kernel)
+        return settings
 
     def _check_rows(self, X, y, sample_weight, **checks):
         """X as float64 and y as it is, finite, and weights."""
@@ -137,6 +101,7 @@ class AbstractEstimator(BaseEstimator):
 
     def _learn(
         self,
+        settings: Settings,
         rows: tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray],
         scale_target: bool,
         likelihood: Callable[[np.ndarray, np.ndarray], AbstractLikelihood],
@@ -147,8 +112,8 @@ class AbstractEstimator(BaseEstimator):
         if len(rows[1]) <= MERGED_ROWS:  # beyond, sorting the rows costs more than their repetitions
             rows = merge_duplicates(*rows)
             said += notes.merged_rows(int(np.count_nonzero(given[2])), len(rows[1]))
-        scaled = bool(self.scale_inputs)  # "auto" is, but for the kernel
-        own = isinstance(self.kernel, AbstractKernel) and (self.scale_inputs == "auto" or not scaled)  # in units of X
+        scaled = bool(settings.scale_inputs)  # "auto" is, but for a kernel object, whose numbers are in the units of X
+        own = isinstance(settings.kernel, AbstractKernel) and (settings.scale_inputs == "auto" or not scaled)
         scaling = Standardiser.learn(*rows[:3], own or scaled, scale_target, ignore_constant=not own)
         said += notes.far_rows(rows[0], scaling, getattr(self, "feature_names_in_", None))
         with computing(self._precision), one_blas_thread():
@@ -159,50 +124,21 @@ class AbstractEstimator(BaseEstimator):
                 noise = noise / scaling.target_scale / scaling.target_scale  # whose square may overflow
                 noise = np.minimum(noise, LARGEST[self._precision])
             coarse = notes.single_precision(rows[0]) if own or not scaled else []
-            said += coarse if self.dtype == "float32" else []
+            said += coarse if self._precision == "float32" else []
             described = likelihood(y, weight)
-            if isinstance(self.likelihood, AbstractLikelihood):
+            if isinstance(settings.likelihood, AbstractLikelihood):
                 _refuse_unfit(described, scaling.target(given[1]), *given[1:3])
-            kernel, about_kernel = self._kernel(X, y, scale_target, scaling if own else None)
+            kernel, about_kernel = _start(settings, X, y, scale_target, scaling if own else None)
             data = dataset(X, y, weight, noise, dtype=self._precision)
-            settings = self._settings(scaling, X.shape[1])._replace(mixed=self.dtype == "auto" and not coarse)
+            if coarse:
+                settings = settings._replace(dtype=self._precision)
+            if not isinstance(settings.inducing, str):
+                settings = settings._replace(inducing=_given_points(settings.inducing, scaling, X.shape[1]))
             fitted = fit_model(kernel, Offset.around(described, y, weight), data, settings, progress)
-            self._keep(scaling, fitted, said + about_kernel)
+            self._keep(scaling, fitted, said + about_kernel, settings.max_iter or 200)
         return self
 
-    def _kernel(self, X, y, scaled, units):
-        """The kernel at its start, as a function of scaled inputs, and what to say about it; `units` are those of an
-        object's numbers where it has not standard deviations."""
-        if isinstance(self.kernel, AbstractKernel):
-            check_columns(self.kernel, X.shape[1])
-            kernel = self.kernel if units is None else InUnits(self.kernel, units.mean, units.scale)
-            return kernel, notes.start_of_kernel(self.kernel, kernel, X)
-        lengthscale, variance = (ulapane if self.initial == "ulapane" else robust)(X, y)
-        # Without a scaled target, f is a logarithm or the like: of the size of one.
-        return named_kernel(self.kernel, lengthscale, variance if scaled else 1.0, X.shape[1]), []
-
-    def _settings(self, scaling, D) -> Settings:
-        inducing: Any = self.inducing
-        if not isinstance(inducing, str):
-            inducing = _given_points(inducing, scaling, D)
-        return Settings(
-            method=self.method,
-            optimiser=self.optimiser,
-            posterior=self.posterior,
-            num_mean_inducing=_int(self.num_mean_inducing),
-            num_inducing=_int(self.num_inducing),
-            inducing=inducing,
-            learn_inducing=bool(self.learn_inducing),
-            tight=getattr(self, "bound", "tight") == "tight",
-            warm=self.initial == "warm" and isinstance(self.kernel, str),
-            lengthscale_prior=positive("lengthscale_prior", self.lengthscale_prior, infinite=True),
-            max_iter=_int(self.max_iter),
-            batch_size=int(self.batch_size),
-            learning_rate=None if self.learning_rate is None else float(self.learning_rate),
-            seed=seed_of(self.random_state),
-        )
-
-    def _keep(self, scaling, fitted: Fitted, said: list[str]):
+    def _keep(self, scaling, fitted: Fitted, said: list[str], limit: int):
         host = lambda tree: jax.tree.map(np.asarray, tree)
         self.kernel_, observed = host(fitted.model.kernel), host(fitted.model.likelihood)
         self.likelihood_, self.mean_ = observed, None
@@ -213,14 +149,14 @@ class AbstractEstimator(BaseEstimator):
             self.kernel_ = self.kernel_.kernel
             self.standardiser_ = scaling.of_target()
             self.predictor_ = self.predictor_.moved(self.kernel_, scaling.points)
-        points = None if fitted.model.posterior is None else np.asarray(fitted.model.posterior.Z, np.float64)
-        self.inducing_points_ = None if points is None else scaling.points(points)
+        points = fitted.model.posterior.points
+        self.inducing_points_ = scaling.points(np.asarray(points[0], np.float64)) if points else None
         self.method_, self.reason_ = fitted.method, fitted.reason
         iterations = fitted.history[-1].step if fitted.history else 0
         self.notes_ = (
             *said,
             *fitted.notes,
-            *notes.iteration_limit(fitted.converged, iterations, int(self.max_iter or 200)),
+            *notes.iteration_limit(fitted.converged, iterations, limit),
         )
         self.bound_, self.bound_vfe_, self.upper_bound_ = fitted.bound, fitted.vfe, fitted.upper
         columns = zip(*fitted.history, strict=True) if fitted.history else [()] * len(Record._fields)
@@ -287,6 +223,19 @@ class AbstractEstimator(BaseEstimator):
             return rebuilt(cls, tree)
 
 
+def _start(settings: Settings, X, y, scaled: bool, units: Standardiser | None) -> tuple[AbstractKernel, list[str]]:
+    """The kernel at its start, as a function of scaled inputs, and what to say about it; `units` are those of an
+    object's numbers, None where they are standard deviations."""
+    kernel = settings.kernel
+    if isinstance(kernel, AbstractKernel):
+        check_columns(kernel, X.shape[1])
+        at = kernel if units is None else InUnits(kernel, units.mean, units.scale)
+        return at, notes.start_of_kernel(kernel, at, X)
+    lengthscale, variance = STARTS[settings.initial](X, y)
+    # Without a scaled target, f is a logarithm or the like: of the size of one.
+    return named_kernel(kernel, lengthscale, variance if scaled else 1.0, X.shape[1]), []
+
+
 def _refuse_unfit(likelihood, scaled, y, weight):
     """A target that a likelihood (of the user's own, perhaps) has no finite log density for, at f = 0."""
     f = np.zeros((likelihood.latents, len(y)) if likelihood.latents > 1 else len(y))
@@ -302,11 +251,6 @@ def _refuse_unfit(likelihood, scaled, y, weight):
             f"the likelihood {likelihood.name} gives log p(y | f = 0) = {value[row]:g} for the target {y[row]:g} in "
             f"row {row}{aside} ({bad.sum()} such rows): use a likelihood for such targets"
         )
-
-
-def _int(setting: Any) -> int | None:
-    """A whole number as Python's own: a search over an array gives NumPy's."""
-    return None if setting is None else int(setting)
 
 
 def _given_points(points: Any, scaling: Standardiser, D: int) -> np.ndarray:

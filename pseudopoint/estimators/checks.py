@@ -1,25 +1,29 @@
 """Checks of settings, questions and arrays: what comes back can be computed with, or one sentence says what to pass."""
 
 import reprlib
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Mapping
 from numbers import Integral, Real
-from typing import Any
+from typing import Any, TypeVar, get_args
 
 import numpy as np
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import _check_sample_weight, validate_data
 
 from ..data import LARGEST
+from ..names import SETTINGS, Settings
 
 __all__ = [
-    "choice",
+    "checked",
+    "no_type_check",
     "numbers",
     "positive",
     "refuse_large",
     "refuse_non_finite",
     "seed_of",
     "shown",
+    "store",
     "truth",
+    "unknown",
     "validated",
     "weights",
     "whole",
@@ -34,10 +38,45 @@ def shown(value: Any) -> str:
     return " ".join(_SHORT.repr(value).split())
 
 
-def choice(name: str, value: Any, allowed: Collection) -> None:
-    """Raises ValueError unless a setting is one of these words or truth values. 1 is not True, but another setting."""
-    if not (isinstance(value, str | bool | np.bool_) and value in allowed):
-        raise ValueError(f"{name}={shown(value)} is unknown: use one of {', '.join(map(str, allowed))}")
+def checked(settings: Mapping[str, Any]) -> Settings:
+    """Settings, each checked by the type that it has in `Settings`. Raises ValueError, whose sentence names the setting
+    and what it may be."""
+    return Settings(**{name: _CHECKS.get(SETTINGS[name].kind, _word)(name, value) for name, value in settings.items()})
+
+
+def unknown(name: str, value: Any, words: Collection | None = None) -> ValueError:
+    """What to raise for a value that is none of the words of a setting, or of those of them that are given."""
+    listed, others = ", ".join(map(str, words or SETTINGS[name].words)), ", or an object" if _objects(name) else ""
+    return ValueError(f"{name}={shown(value)} is unknown: use one of {listed}{others}")
+
+
+def _objects(name: str) -> bool:
+    """Whether a setting takes objects beside its words."""
+    return Any in get_args(SETTINGS[name].kind)
+
+
+F = TypeVar("F", bound=Callable)
+
+
+def no_type_check(function: F) -> F:
+    """The function. Its types are for readers and editors: `fit` checks settings, as scikit-learn asks, and the tests'
+    run-time checks of types pass over what has a decorator of this name. `typing`'s own hides types from editors too.
+    """
+    return function
+
+
+def store(arguments: dict[str, Any]) -> None:
+    """Store the arguments of a constructor, its `locals()`, in `self` as they are."""
+    vars(arguments["self"]).update({name: value for name, value in arguments.items() if name != "self"})
+
+
+def _word(name: str, value: Any) -> Any:
+    """One of the setting's words, or an object where it takes those. 1 is not True, but another setting."""
+    if _objects(name) and not isinstance(value, str):
+        return value
+    if not (isinstance(value, str | bool | np.bool_) and value in SETTINGS[name].words):
+        raise unknown(name, value)
+    return value
 
 
 def truth(name: str, value: Any) -> bool:
@@ -54,16 +93,16 @@ def whole(name: str, value: Any) -> int:
     return int(value)
 
 
-def positive(name: str, value: Any, infinite: bool = False) -> float:
-    """A positive number as Python's own; infinity only where that means something. Raises ValueError on any other
-    value."""
+def positive(name: str, value: Any) -> float:
+    """A positive number as Python's own; infinity where that means something. Raises ValueError on any other value."""
     try:
         number = float(value) if isinstance(value, Real) else np.nan
     except OverflowError:
         number = np.inf
+    infinite = SETTINGS[name].infinite
     if not (0 < number < np.inf or infinite and number == np.inf):
         raise ValueError(
-            f"{name}={shown(value)} must be a positive number{'; infinity (inf) is no prior' if infinite else ''}"
+            f"{name}={shown(value)} must be a positive number{infinite and f'; infinity (inf) {infinite}'}"
         )
     return number
 
@@ -75,6 +114,17 @@ def seed_of(random_state: Any) -> int:
     if not 0 <= int(random_state) < 2**32:
         raise ValueError(f"random_state={shown(random_state)} must be a whole number from 0 to 2³² − 1, or None")
     return int(random_state)
+
+
+_CHECKS: dict[Any, Callable[[str, Any], Any]] = {
+    bool: truth,
+    int: whole,
+    int | None: lambda name, value: None if value is None else whole(name, value),
+    float: positive,
+    float | None: lambda name, value: None if value is None else positive(name, value),
+    Any: lambda name, value: seed_of(value),
+    SETTINGS["likelihood"].kind: lambda name, value: value,  # by `targets`: each estimator has its own
+}
 
 
 def numbers(name: str, values: Any) -> np.ndarray:

@@ -4,13 +4,17 @@ import warnings
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 
-from ..likelihoods import Bernoulli
+from .. import names
+from ..kernels import AbstractKernel
+from ..likelihoods import AbstractLikelihood, Bernoulli
 from ..optimise.result import Progress
 from . import notes, predictive
 from .base import AbstractEstimator
+from .checks import no_type_check, store
 from .serving import evaluate
 from .targets import class_likelihood
 
@@ -27,21 +31,7 @@ class GPClassifier(ClassifierMixin, AbstractEstimator):
 
     Parameters
     ----------
-    kernel, optimiser, posterior, num_inducing, inducing, learn_inducing, initial, lengthscale_prior, scale_inputs,
-    dtype, random_state
-        As for `GPRegressor`.
-    likelihood : str or likelihood object, default "auto"
-        "logit" or "probit" for two classes; "softmax", or "robustmax" for labels that may be wrong. "auto": logit for
-        two classes, else softmax.
-    method : {"auto", "laplace", "collapsed", "svgp"}, default "auto"
-        "laplace": the full GP at the mode, O(N³), two classes (Rasmussen and Williams, 3.4). "collapsed": M inducing
-        points, full passes, the best posterior at every step of the hyperparameters. "svgp": minibatches with natural
-        gradients.
-    max_iter : int, optional
-        L-BFGS-B iterations (default 200), or minibatch steps for "svgp" (default 3000; 2000 with an
-        optimiser by name).
-    batch_size, learning_rate : int, float or None
-        For "svgp"; None lets the optimiser choose.
+    See `pseudopoint.names.Settings`.
 
     Attributes
     ----------
@@ -62,44 +52,29 @@ class GPClassifier(ClassifierMixin, AbstractEstimator):
 
     classes_: Any
 
+    @no_type_check
     def __init__(
         self,
-        kernel: Any = "matern52",
+        kernel: names.Kernel | AbstractKernel = "matern52",
         *,
-        likelihood: Any = "auto",
-        method: Any = "auto",
-        optimiser: Any = "auto",
-        posterior: Any = "whitened",
-        num_inducing: Any = None,
-        num_mean_inducing: Any = None,
-        inducing: Any = "auto",
-        learn_inducing: Any = True,
-        initial: Any = "warm",
-        lengthscale_prior: Any = 1.5,
-        max_iter: Any = None,
-        batch_size: Any = 512,
-        learning_rate: Any = None,
-        scale_inputs: Any = "auto",
-        dtype: Any = "auto",
-        random_state: Any = 0,
+        likelihood: names.ClassLikelihood | AbstractLikelihood = "auto",
+        method: names.Method = "auto",
+        optimiser: names.Optimiser = "auto",
+        posterior: names.Posterior = "whitened",
+        num_inducing: int | None = None,
+        num_mean_inducing: int | None = None,
+        inducing: names.Placement | ArrayLike = "auto",
+        learn_inducing: bool = True,
+        initial: names.Initial = "warm",
+        lengthscale_prior: float = 1.5,
+        max_iter: int | None = None,
+        batch_size: int = 512,
+        learning_rate: float | None = None,
+        scale_inputs: names.ScaleInputs = "auto",
+        dtype: names.Dtype = "auto",
+        random_state: int | np.random.RandomState | None = 0,
     ):
-        self.kernel = kernel
-        self.likelihood = likelihood
-        self.method = method
-        self.optimiser = optimiser
-        self.posterior = posterior
-        self.num_inducing = num_inducing
-        self.num_mean_inducing = num_mean_inducing
-        self.inducing = inducing
-        self.learn_inducing = learn_inducing
-        self.initial = initial
-        self.lengthscale_prior = lengthscale_prior
-        self.max_iter = max_iter
-        self.batch_size = batch_size
-        self.learning_rate = learning_rate
-        self.scale_inputs = scale_inputs
-        self.dtype = dtype
-        self.random_state = random_state
+        store(locals())
 
     def fit(self, X, y, sample_weight=None, *, progress: Progress | None = None):
         """Fit to X [N, D] and labels y [N], of any type that sorts.
@@ -111,7 +86,7 @@ class GPClassifier(ClassifierMixin, AbstractEstimator):
         return self._whole(lambda model: model._fit(X, y, sample_weight, progress))
 
     def _fit(self, X, y, sample_weight, progress):
-        self._check_settings()
+        settings = self._settings()
         X, y, weight = self._check_rows(X, y, sample_weight)
         with (
             np.errstate(invalid="ignore", over="ignore"),
@@ -123,20 +98,18 @@ class GPClassifier(ClassifierMixin, AbstractEstimator):
         self.classes_ = np.unique(y[seen])
         rows = X[seen], np.searchsorted(self.classes_, y[seen]).astype(np.float64), weight[seen], np.zeros(seen.sum())
         if len(self.classes_) == 1:
-            return self._learn_one_class(rows, progress)
-        likelihood = class_likelihood(self.likelihood, len(self.classes_))
-        self._learn(rows, False, lambda y, weight: likelihood, progress)
+            return self._learn_one_class(settings, rows, progress)
+        likelihood = class_likelihood(settings.likelihood, len(self.classes_))
+        self._learn(settings, rows, False, lambda y, weight: likelihood, progress)
         self.notes_ += tuple(notes.many_classes(len(self.classes_), len(rows[1])))
         return self
 
-    def _learn_one_class(self, rows, progress):
+    def _learn_one_class(self, settings, rows, progress):
         """What is predicted needs no model; a few rows make one, so that there is all that other fits have."""
-        few = tuple(column[:FEW] for column in rows)
-        brief = GPClassifier(
-            self.kernel, method="laplace", scale_inputs=self.scale_inputs, dtype=self.dtype, max_iter=BRIEF
-        )
-        brief._learn(few, False, lambda y, weight: Bernoulli(), progress)
-        self.__dict__ |= {name: value for name, value in vars(brief).items() if name.endswith("_")}
+        X, y, weight, noise = (column[:FEW] for column in rows)
+        of_all = {name: getattr(settings, name) for name in ("kernel", "scale_inputs", "dtype")}
+        brief = names.Settings(**of_all, method="laplace", max_iter=BRIEF)
+        self._learn(brief, (X, y, weight, noise), False, lambda y, weight: Bernoulli(), progress)
         label = self.classes_.tolist()[0]
         self.reason_ = "the target holds one class"
         self.notes_ = (f"the target holds one class only, {label!r}, which is predicted with certainty",)

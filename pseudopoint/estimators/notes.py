@@ -68,8 +68,7 @@ def start_of_kernel(kernel: AbstractKernel, scaled: AbstractKernel, X: np.ndarra
     """A kernel object with whose numbers rows are strangers, or all alike; and one lengthscale for many columns. What X
     holds is for `scaled`, the same kernel of scaled inputs."""
     notes, name, D = [], type(kernel).__name__, X.shape[1]
-    lengthscale = getattr(kernel, "lengthscale", None)
-    if lengthscale is not None and np.size(lengthscale) == 1 and D > 1:
+    if kernel.scales is not None and np.size(kernel.scales[0]) == 1 and D > 1:
         notes.append(f"the kernel {name} has one lengthscale for all {D} columns; {name}(…).ard({D}) has one for each")
     rows = X[np.linspace(0, len(X) - 1, min(len(X), TRIED_ROWS)).astype(int)]
     K = np.asarray(_covariance(scaled, rows))

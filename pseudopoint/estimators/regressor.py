@@ -7,18 +7,20 @@ from typing import Any
 
 import jax
 import numpy as np
+from numpy.typing import ArrayLike
 from sklearn.base import RegressorMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from .. import sampling
-from ..likelihoods import Gaussian, quantile
+from .. import names, sampling
+from ..kernels import AbstractKernel
+from ..likelihoods import AbstractLikelihood, Gaussian, quantile
 from ..metrics import interval
 from ..optimise.result import Progress
 from ..processes import computing
 from . import notes, predictive
 from .base import AbstractEstimator
-from .checks import numbers, refuse_non_finite, shown, whole
+from .checks import no_type_check, numbers, refuse_non_finite, shown, store, whole
 from .serving import apply_learned, evaluate, in_blocks
 from .targets import check_target, regression_likelihood
 
@@ -37,64 +39,7 @@ class GPRegressor(RegressorMixin, AbstractEstimator):
 
     Parameters
     ----------
-    kernel : str or kernel object, default "matern52"
-        "matern52", "matern32", "matern12", "rbf", "rational_quadratic", "periodic", "linear", each with one
-        lengthscale a column; or an object such as ``Periodic(period=7.0) + RBF(30.0)``, whose numbers are the start.
-        Its lengthscales, periods and column numbers are those of X, for inputs are then not scaled (`scale_inputs`);
-        its variances are shares of the target's variance, unless ``scale_target=False``. ``RBF(30.0)`` has one
-        lengthscale for all columns, ``RBF(30.0).ard(D)`` one for each of D.
-    likelihood : str or likelihood object, default "gaussian"
-        For real targets "gaussian", "heteroscedastic" (noise that depends on x), "student_t" and "laplace" (outliers);
-        for counts "poisson" and "negative_binomial"; for positive targets "gamma" and "exponential"; for proportions
-        "beta"; for a few ordered levels, such as ratings, "ordinal". An object starts from its own (scaled) numbers.
-    method : {"auto", "exact", "laplace", "collapsed", "svgp"}, default "auto"
-        "exact": the full GP, O(N³), Gaussian only. "laplace": the full GP at the mode, O(N³), any other likelihood of
-        one latent function. "collapsed": M inducing points, full passes, O(NM²), the best posterior at every step of
-        the hyperparameters (Titsias 2009; 2025; for other likelihoods by an inner loop of natural gradients). "svgp":
-        minibatches with natural gradients, O(BM²) a step (Hensman et al. 2013; Salimbeni et al. 2018).
-    optimiser : str, default "auto"
-        One of the papers' methods by name, from a plain start: "NGD+Adam" (as "svgp" does), "Adam", "GD", "L-BFGS",
-        "svi-natural", "svi-SAG", "svi-FG", "svi-L-BFGS-B", "vi-means", "means-PN", "t-SVGP" and others
-        (`pseudopoint.optimise.named.OPTIMISERS` describes each); it implies the method.
-    posterior : str, default "whitened"
-        Family of the approximate posterior: "whitened", "unwhitened", "diagonal" (2M numbers: Kobe 2021), "orthogonal",
-        "hybrid", "decoupled" (more points for the mean: Salimbeni et al. 2018; Cheng and Boots 2017) or "solve" (Shi,
-        Titsias and Mnih 2020); all but the first are for large tables or for study.
-    num_mean_inducing : int, optional
-        How many more points the mean has, or the second block of "solve"; 2M when not given.
-    num_inducing : int, optional
-        M. Chosen from N when not given.
-    inducing : {"auto", "kmeans", "rpcholesky", "greedy", "random"} or array [M, D], default "auto"
-        Where inducing points start; an array is in the units of X.
-    learn_inducing : bool, default True
-        Whether inducing points move during the fit.
-    bound : {"tight", "vfe"}, default "tight"
-        The tight collapsed bound (Titsias 2025), or Titsias' of 2009. Never above the evidence, and tight ≥ vfe.
-    initial : {"warm", "robust", "ulapane"}, default "warm"
-        Start of lengthscales and variance, when `kernel` is a name. "robust": √D and the variance of y. "warm": the
-        same, then an exact fit of few rows, for the sparse methods. "ulapane": the scheme of Ulapane et al. 2020.
-    lengthscale_prior : float, default 1.5
-        s of the prior log ℓ ~ N(log ℓ₀, s²) of every lengthscale, ℓ₀ its start: with few rows and many columns the
-        likelihood alone switches columns on and off by chance. Full passes maximise the bound less ½ Σ (log ℓ/ℓ₀)²/s²;
-        minibatches, which are for rows so many that it would not matter, and an optimiser by name leave it out.
-        ``numpy.inf``: none, maximum likelihood.
-    noise_variance : float, default 0.1
-        Start of σ², as a share of the target's variance; for real targets.
-    max_iter : int, optional
-        L-BFGS-B iterations (default 200), or minibatch steps for "svgp" (default 3000; 2000 with
-        `likelihood="gaussian"` or an optimiser by name).
-    batch_size, learning_rate : int, float or None
-        For "svgp"; None lets the optimiser choose.
-    scale_inputs : {"auto", True, False}, default "auto"
-        Standardise columns. "auto": for a kernel by name; a kernel object sees X as it is. Where True, the numbers of a
-        kernel object are in standard deviations of the columns.
-    scale_target : bool, default True
-        Standardise a real target. Where False, a Gaussian process with a Gaussian likelihood has mean 0, which is what
-        is predicted far from all rows.
-    dtype : {"auto", "float64", "float32"}, default "auto"
-        Precision of all computation. "auto": float64; but beyond 5,000 rows hyperparameters and points climb in
-        float32, in about half the time, as long as the noise allows it. No global setting is touched.
-    random_state : int, RandomState or None, default 0
+    See `pseudopoint.names.Settings`.
 
     Attributes
     ----------
@@ -122,51 +67,32 @@ class GPRegressor(RegressorMixin, AbstractEstimator):
 
     levels_: Any = None  # model files that are older than ordinal targets have none
 
-    # Any: settings are checked by `fit`, as scikit-learn asks.
+    @no_type_check
     def __init__(
         self,
-        kernel: Any = "matern52",
+        kernel: names.Kernel | AbstractKernel = "matern52",
         *,
-        likelihood: Any = "gaussian",
-        method: Any = "auto",
-        optimiser: Any = "auto",
-        posterior: Any = "whitened",
-        num_inducing: Any = None,
-        num_mean_inducing: Any = None,
-        inducing: Any = "auto",
-        learn_inducing: Any = True,
-        bound: Any = "tight",
-        initial: Any = "warm",
-        lengthscale_prior: Any = 1.5,
-        noise_variance: Any = 0.1,
-        max_iter: Any = None,
-        batch_size: Any = 1024,
-        learning_rate: Any = None,
-        scale_inputs: Any = "auto",
-        scale_target: Any = True,
-        dtype: Any = "auto",
-        random_state: Any = 0,
+        likelihood: names.RegressionLikelihood | AbstractLikelihood = "gaussian",
+        method: names.Method = "auto",
+        optimiser: names.Optimiser = "auto",
+        posterior: names.Posterior = "whitened",
+        num_inducing: int | None = None,
+        num_mean_inducing: int | None = None,
+        inducing: names.Placement | ArrayLike = "auto",
+        learn_inducing: bool = True,
+        bound: names.Bound = "tight",
+        initial: names.Initial = "warm",
+        lengthscale_prior: float = 1.5,
+        initial_noise: float = 0.1,
+        max_iter: int | None = None,
+        batch_size: int = 1024,
+        learning_rate: float | None = None,
+        scale_inputs: names.ScaleInputs = "auto",
+        scale_target: bool = True,
+        dtype: names.Dtype = "auto",
+        random_state: int | np.random.RandomState | None = 0,
     ):
-        self.kernel = kernel
-        self.likelihood = likelihood
-        self.method = method
-        self.optimiser = optimiser
-        self.posterior = posterior
-        self.num_inducing = num_inducing
-        self.num_mean_inducing = num_mean_inducing
-        self.inducing = inducing
-        self.learn_inducing = learn_inducing
-        self.bound = bound
-        self.initial = initial
-        self.lengthscale_prior = lengthscale_prior
-        self.noise_variance = noise_variance
-        self.max_iter = max_iter
-        self.batch_size = batch_size
-        self.learning_rate = learning_rate
-        self.scale_inputs = scale_inputs
-        self.scale_target = scale_target
-        self.dtype = dtype
-        self.random_state = random_state
+        store(locals())
 
     def fit(self, X, y, sample_weight=None, *, noise_variance=None, progress: Progress | None = None):
         """Fit to X [N, D] and y [N].
@@ -186,8 +112,8 @@ class GPRegressor(RegressorMixin, AbstractEstimator):
         return self._whole(lambda model: model._fit(X, y, sample_weight, noise_variance, progress))
 
     def _fit(self, X, y, sample_weight, noise_variance, progress):
-        self._check_settings()
-        likelihood = regression_likelihood(self.likelihood, float(self.noise_variance))
+        settings = self._settings()
+        likelihood = regression_likelihood(settings.likelihood, settings.initial_noise)
         _refuse_bad_target(y)
         X, y, weight = self._check_rows(X, y, sample_weight, y_numeric=True)
         y = numbers("the target", y)
@@ -198,13 +124,13 @@ class GPRegressor(RegressorMixin, AbstractEstimator):
         seen = y[weight > 0]
         constant = bool(np.all(seen == seen[0]))
         if constant and likelihood.support == "classes":  # one level has no edge to another
-            likelihood = regression_likelihood("gaussian", self.noise_variance)
+            likelihood = regression_likelihood("gaussian", settings.initial_noise)
         self.levels_ = likelihood.levels(seen)
         target = y
         if self.levels_ is not None:
             target = np.searchsorted(self.levels_, y).clip(0, len(self.levels_) - 1).astype(np.float64)
-        scale_target = bool(self.scale_target) and likelihood.support == "real"
-        self._learn((X, target, weight, known), scale_target, likelihood.make, progress)
+        scale_target = settings.scale_target and likelihood.support == "real"
+        self._learn(settings, (X, target, weight, known), scale_target, likelihood.make, progress)
         self.notes_ += tuple(notes.constant_target(seen[0]) if constant else self._discrete(seen))
         return self
 

@@ -19,8 +19,8 @@ __all__ = ["rebuilt", "tree_of"]
 TEXT: dict[str, Callable] = {"feature_names_in_": lambda names: np.asarray(names, object), "classes_": np.asarray}
 OPTIONAL = {"feature_names_in_"}  # scikit-learn sets it where columns have names
 PARTS = {"parameters", "state", "extra"}
-# Names in files of earlier versions.
-RENAMED: dict[str, str] = {"n_undone_": "n_rejected_"}
+# Settings and attributes by their names in files of earlier versions.
+RENAMED: dict[str, str] = {"n_undone_": "n_rejected_", "noise_variance": "initial_noise"}
 
 
 def tree_of(model: Any, extra: Any) -> dict[str, Any]:
@@ -47,11 +47,11 @@ def rebuilt(cls: Callable[..., Any], tree: dict[str, Any]) -> tuple[Any, Any]:
     Raises ModelFileError, from the verb on, if the tree has what the class does not know, or lacks what has no default.
     """
     model, declared = cls(), _declared(cls)
-    state: dict[str, Any] = {RENAMED.get(name, name): value for name, value in tree["state"].items()}
+    parameters, state = _renamed(tree["parameters"]), _renamed(tree["state"])
     if "undone" in state.get("history_", ()):
         state["history_"] = {"rejected" if key == "undone" else key: x for key, x in state["history_"].items()}
     settings = model.get_params(deep=False).keys()
-    unknown = [*(tree.keys() - PARTS), *(tree["parameters"].keys() - settings), *(state.keys() - declared)]
+    unknown = [*(tree.keys() - PARTS), *(parameters.keys() - settings), *(state.keys() - declared)]
     if unknown:
         what = f"{', '.join(sorted(unknown))} of {cls.__name__}"
         raise ModelFileError(f"has {what}, which this pseudopoint does not know; upgrade pseudopoint")
@@ -59,10 +59,15 @@ def rebuilt(cls: Callable[..., Any], tree: dict[str, Any]) -> tuple[Any, Any]:
         raise ModelFileError(
             f"lacks {', '.join(lacking)}; load it with the library version that saved it (`describe` tells)"
         )
-    model.set_params(**tree["parameters"])
+    model.set_params(**parameters)
     for name, value in state.items():
         setattr(model, name, TEXT[name](value) if name in TEXT else value)
     return model, tree["extra"]
+
+
+def _renamed(part: dict[str, Any]) -> dict[str, Any]:
+    """Under the names of this version."""
+    return {RENAMED.get(name, name): value for name, value in part.items()}
 
 
 def _declared(cls: Any) -> set[str]:

@@ -23,7 +23,7 @@ from ..likelihoods import (
     Softmax,
     StudentT,
 )
-from .checks import shown
+from .checks import unknown
 
 __all__ = ["CLASSIFICATION", "REGRESSION", "Target", "check_target", "class_likelihood", "regression_likelihood"]
 
@@ -64,58 +64,57 @@ def _levels(y):
     return levels
 
 
-def _named(noise: float) -> dict[str, Target]:
-    return {
-        "gaussian": Target("gaussian", lambda y, w: Gaussian(noise), "real", known_noise=True),
-        "heteroscedastic": Target("heteroscedastic", lambda y, w: Heteroscedastic(noise**0.5), "real"),
-        "student_t": Target("student_t", lambda y, w: StudentT(noise**0.5), "real"),
-        "laplace": Target("laplace", lambda y, w: Laplace((noise / 2) ** 0.5), "real"),
-        "poisson": Target("poisson", lambda y, w: Poisson(_mean(y, w)), "counts"),
-        "negative_binomial": Target("negative_binomial", lambda y, w: NegativeBinomial(_mean(y, w)), "counts"),
-        "gamma": Target("gamma", lambda y, w: Gamma(_mean(y, w)), "positive"),
-        "exponential": Target("exponential", lambda y, w: Exponential(_mean(y, w)), "positive"),
-        "beta": Target("beta", lambda y, w: Beta(), "unit"),
-        "ordinal": Target("ordinal", _ordinal, "classes", levels=_levels),
-    }
-
-
-REGRESSION = tuple(_named(1.0))
-CLASSIFICATION = ("auto", "logit", "probit", "softmax", "robustmax")
+# By the names of `names.REGRESSION`: a target from the noise variance at the start.
+REGRESSION: dict[str, Callable[[float], Target]] = {
+    "gaussian": lambda noise: Target("gaussian", lambda y, w: Gaussian(noise), "real", known_noise=True),
+    "heteroscedastic": lambda noise: Target("heteroscedastic", lambda y, w: Heteroscedastic(noise**0.5), "real"),
+    "student_t": lambda noise: Target("student_t", lambda y, w: StudentT(noise**0.5), "real"),
+    "laplace": lambda noise: Target("laplace", lambda y, w: Laplace((noise / 2) ** 0.5), "real"),
+    "poisson": lambda _: Target("poisson", lambda y, w: Poisson(_mean(y, w)), "counts"),
+    "negative_binomial": lambda _: Target("negative_binomial", lambda y, w: NegativeBinomial(_mean(y, w)), "counts"),
+    "gamma": lambda _: Target("gamma", lambda y, w: Gamma(_mean(y, w)), "positive"),
+    "exponential": lambda _: Target("exponential", lambda y, w: Exponential(_mean(y, w)), "positive"),
+    "beta": lambda _: Target("beta", lambda y, w: Beta(), "unit"),
+    "ordinal": lambda _: Target("ordinal", _ordinal, "classes", levels=_levels),
+}
+# By the names of `names.CLASSIFICATION`: a likelihood from the number of classes.
+CLASSIFICATION: dict[str, Callable[[int], AbstractClasses]] = {
+    "auto": lambda classes: Bernoulli() if classes == 2 else Softmax(classes),
+    "logit": lambda classes: Bernoulli("logit"),
+    "probit": lambda classes: Bernoulli("probit"),
+    "softmax": Softmax,
+    "robustmax": RobustMax,
+}
 
 
 def regression_likelihood(likelihood: Any, noise: float) -> Target:
     """The target of a likelihood given by name or as an object. Raises ValueError on any other."""
-    if isinstance(likelihood, AbstractLikelihood):
-        name, support = type(likelihood).__name__, likelihood.support
-        if isinstance(likelihood, AbstractClasses) and not isinstance(likelihood, Ordinal):
-            raise ValueError(f"likelihood={name} is for classes: use GPClassifier")
-        classes = likelihood.classes if isinstance(likelihood, Ordinal) else 0
-        levels = (lambda y: np.arange(float(classes))) if classes else (lambda y: None)
-        return Target(name, lambda y, w: likelihood, support, isinstance(likelihood, Gaussian), levels)
-    if not isinstance(likelihood, str) or likelihood not in REGRESSION:
-        raise ValueError(f"likelihood={shown(likelihood)} is unknown: use one of {', '.join(REGRESSION)}, or an object")
-    return _named(noise)[likelihood]
+    if isinstance(likelihood, str) and likelihood in REGRESSION:
+        return REGRESSION[likelihood](noise)
+    if not isinstance(likelihood, AbstractLikelihood):
+        raise unknown("likelihood", likelihood, REGRESSION)
+    name, support = type(likelihood).__name__, likelihood.support
+    if isinstance(likelihood, AbstractClasses) and not isinstance(likelihood, Ordinal):
+        raise ValueError(f"likelihood={name} is for classes: use GPClassifier")
+    classes = likelihood.classes if isinstance(likelihood, Ordinal) else 0
+    levels = (lambda y: np.arange(float(classes))) if classes else (lambda y: None)
+    return Target(name, lambda y, w: likelihood, support, isinstance(likelihood, Gaussian), levels)
 
 
 def class_likelihood(likelihood: Any, classes: int) -> AbstractLikelihood:
     """The likelihood of so many classes, given by name or as an object. Raises ValueError on any other."""
-    if isinstance(likelihood, AbstractLikelihood):
-        if not isinstance(likelihood, AbstractClasses):
-            raise ValueError(f"likelihood={type(likelihood).__name__} is not for classes: use GPRegressor")
-        if likelihood.classes != classes:
-            raise ValueError(f"the likelihood is for {likelihood.classes} classes, but the target has {classes}")
-        return likelihood
-    if not isinstance(likelihood, str) or likelihood not in CLASSIFICATION:
-        raise ValueError(
-            f"likelihood={shown(likelihood)} is unknown: use one of {', '.join(CLASSIFICATION)}, or an object"
-        )
-    if likelihood in ("logit", "probit"):
-        if classes > 2:
+    if isinstance(likelihood, str) and likelihood in CLASSIFICATION:
+        made = CLASSIFICATION[likelihood](classes)
+        if made.classes != classes:
             raise ValueError(f"likelihood={likelihood!r} is for two classes, but the target has {classes}: use 'auto'")
-        return Bernoulli(likelihood)
-    if likelihood == "auto":
-        return Bernoulli() if classes == 2 else Softmax(classes)
-    return Softmax(classes) if likelihood == "softmax" else RobustMax(classes)
+        return made
+    if not isinstance(likelihood, AbstractLikelihood):
+        raise unknown("likelihood", likelihood, CLASSIFICATION)
+    if not isinstance(likelihood, AbstractClasses):
+        raise ValueError(f"likelihood={type(likelihood).__name__} is not for classes: use GPRegressor")
+    if likelihood.classes != classes:
+        raise ValueError(f"the likelihood is for {likelihood.classes} classes, but the target has {classes}")
+    return likelihood
 
 
 _REFUSED: dict[str, tuple[Callable[[np.ndarray], np.ndarray], str, str]] = {

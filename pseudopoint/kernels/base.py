@@ -16,7 +16,18 @@ from jaxtyping import Array, Float
 
 from ..params import Number, Readable, positive, real
 
-__all__ = ["AbstractKernel", "Constant", "InUnits", "On", "Positive", "Product", "Scale", "Sum", "check_columns"]
+__all__ = [
+    "AbstractKernel",
+    "Constant",
+    "InUnits",
+    "On",
+    "Positive",
+    "Product",
+    "Scale",
+    "Sum",
+    "check_columns",
+    "lengthscales",
+]
 
 Scale = Float[Number, ""] | Float[Number, " D"]
 Positive = Float[Number, ""]
@@ -75,9 +86,31 @@ class AbstractKernel(Readable):
         determination). A kernel without lengthscales stays as it is."""
         return self
 
+    @property
+    def scales(self) -> tuple[Any, Any] | None:
+        """(lengthscale, variance) of a kernel that has two fields of these names; None of any other."""
+        known = {"lengthscale", "variance"} <= _fields(self).keys()
+        return (self.lengthscale, self.variance) if known else None  # pyright: ignore[reportAttributeAccessIssue]
+
     def inner_columns(self, D: int) -> int:
         """The number of D columns that the kernels inside this one see. Raises ValueError where there are too few."""
         return D
+
+
+def _fields(kernel: Any) -> dict[str, Any]:
+    return {field.name: getattr(kernel, field.name) for field in dataclasses.fields(kernel)}
+
+
+def _children(kernel: Any) -> list[AbstractKernel]:
+    """The kernels that this one is made of."""
+    values = sum((value if isinstance(value, tuple) else (value,) for value in _fields(kernel).values()), ())
+    return [value for value in values if isinstance(value, AbstractKernel)]
+
+
+def lengthscales(kernel: AbstractKernel) -> list[Any]:
+    """The fields `lengthscale` of a kernel and of the kernels that it is made of."""
+    own = [value for name, value in _fields(kernel).items() if name == "lengthscale"]
+    return sum((lengthscales(child) for child in _children(kernel)), own)
 
 
 def _operand(other: Any) -> AbstractKernel:
@@ -260,9 +293,5 @@ def check_columns(kernel: AbstractKernel, D: int) -> None:
 
 def _parts(kernel: AbstractKernel, D: int) -> list[tuple[Any, int]]:
     """The kernel and all that it is made of, each with the number of columns that it sees."""
-    columns, found = kernel.inner_columns(D), [(kernel, D)]
-    for field in dataclasses.fields(kernel):
-        value = getattr(kernel, field.name)
-        for child in value if isinstance(value, tuple) else (value,):
-            found += _parts(child, columns) if isinstance(child, AbstractKernel) else []
-    return found
+    columns = kernel.inner_columns(D)
+    return sum((_parts(child, columns) for child in _children(kernel)), [(kernel, D)])

@@ -1,4 +1,4 @@
-"""What a likelihood is, and what it can do by quadrature when no closed form is known."""
+"""What a likelihood is, and how quadrature serves it where no closed form is known."""
 
 from abc import abstractmethod
 from typing import ClassVar, NamedTuple
@@ -11,7 +11,7 @@ from jaxtyping import Float
 from ..params import Number, Readable
 from .quadrature import expect, expect_bounded, log_expect
 
-__all__ = ["AbstractLikelihood", "Latent", "Moments", "Rows", "Slopes"]
+__all__ = ["AbstractLikelihood", "Moments"]
 
 Rows = Float[Number, "..."]
 Latent = Float[Number, "..."] | Float[Number, "C ..."]
@@ -26,24 +26,24 @@ class Moments(NamedTuple):
 
 
 class AbstractLikelihood(Readable):
-    """One row of y depends on the latent functions at that row: on one, f [N], or on C of them, f [C, N].
+    """y [N] given one latent function at the same rows, f [N], or C of them, f [C, N].
 
     A likelihood of one latent function needs `log_prob` and `moments`, and `cdf` for intervals; the rest follows by
-    quadrature. It may give closed forms instead. `y` [N] holds numbers: for classes and counts, whole ones.
+    quadrature, unless it gives closed forms. Classes and counts are whole numbers in y.
     """
 
     # Whether log p(y | f) is concave in each latent function: then every natural step γ ∈ (0, 1] is safe (methods d.2).
     concave: ClassVar[bool] = False
-    # Whether a natural step moves the mean with the curvature of `majoriser` in place of that of log p(y | f), though
-    # it is concave; where it is not, the step always does.
+    # Whether a natural step of a concave likelihood moves the mean with the curvature of `majoriser` instead of that of
+    # log p(y | f). For others it always does.
     majorised: ClassVar[bool] = False
-    # Whether the tight bound has a v of its own for each row, `shrinkage`; not if a majoriser guides the mean.
+    # Whether the tight bound optimises `shrinkage` for each row; not if a majoriser guides the mean.
     shrinks: ClassVar[bool] = False
-    # No less than −∂² log p(y | f)/∂f² in each latent function, wherever and however it is learned.
+    # An upper bound on −∂² log p(y | f)/∂f² in each latent function, for all parameters.
     curvature: ClassVar[float] = float("inf")
     # Whether log p(y | f) has two derivatives in f, as Laplace's method needs.
     smooth: ClassVar[bool] = True
-    # Whether numbers of its own, or the scaling of the target, do what a constant mean of f would (`Offset`).
+    # Whether its own parameters, or the scaling of the target, make a constant mean of f (`Offset`) needless.
     has_constant: ClassVar[bool] = False
     # Whether y = f + noise, f the first latent function: E[y | f] = f.
     additive: ClassVar[bool] = False
@@ -51,12 +51,12 @@ class AbstractLikelihood(Readable):
 
     @property
     def name(self) -> str:
-        """What messages call it."""
+        """Its name in messages."""
         return type(self).__name__
 
     def base_level(self, y: np.ndarray, weight: np.ndarray) -> np.ndarray:
-        """Where the constant mean of f starts, given targets y [N] and weights: one number, or one for each latent
-        function. 0 unless a likelihood knows better."""
+        """The initial constant mean of f for targets y [N] and weights [N]: one number, or one for each of several
+        latent functions. 0 unless a likelihood knows better."""
         return np.zeros(self.latents if self.latents > 1 else ())
 
     @property
@@ -64,8 +64,14 @@ class AbstractLikelihood(Readable):
         """The number of latent functions."""
         return 1
 
+    @property
+    def gaussian_noise(self) -> Rows | None:
+        """The noise variance σ² where y = f + N(0, σ²), one number or after `at` one a row: then the posterior is known
+        in closed form. None for all other likelihoods."""
+        return None
+
     def at(self, noise: Rows) -> "AbstractLikelihood":
-        """The likelihood of rows that carry known noise variance of their own; most have no place for it."""
+        """The likelihood of rows with a known noise variance of their own, which most likelihoods ignore."""
         return self
 
     @abstractmethod
@@ -77,18 +83,16 @@ class AbstractLikelihood(Readable):
         """Mean and variance of y given f."""
 
     def cdf(self, f: Latent, y: Rows) -> Rows:
-        """P(Y ≤ y | f). By SciPy, as is all of `quantiles.py`: arrays of NumPy, outside of JAX's programs."""
+        """P(Y ≤ y | f). By SciPy on NumPy arrays, outside of JAX's programs, as all of `intervals.py`."""
         raise NotImplementedError(f"{type(self).__name__} has no cdf, so it has no intervals")
 
     def peak_hint(self, y: Rows) -> tuple[Rows, Rows]:
-        """Where in f the likelihood of y changes, and over what distance: guides quadrature, never a result."""
+        """Where in f the likelihood of y changes, and over what distance. It only guides quadrature."""
         return jnp.zeros_like(y), jnp.ones_like(y)
 
     def expectation(self, mean: Latent, variance: Latent, y: Rows) -> Rows:
-        """E[log p(y | f)] for f ~ N(mean, variance): the data's term in every variational bound.
-
-        Gauss–Hermite with 20 nodes unless there is a closed form.
-        """
+        """E[log p(y | f)] for f ~ N(mean, variance): the data's term in every variational bound. By Gauss–Hermite with
+        20 nodes unless there is a closed form."""
         return expect(lambda f: self.log_prob(f, y), mean, variance)
 
     def log_density(self, mean: Latent, variance: Latent, y: Rows) -> Rows:
@@ -100,18 +104,18 @@ class AbstractLikelihood(Readable):
         centre, width = jnp.zeros_like(mean), jnp.ones_like(mean)
         average = lambda g: jnp.exp(log_expect(lambda f: jnp.log(g(f)), mean, variance, centre, width))
         # f ↦ m(f) may have either sign: the positive and the negative part are integrated apart.
-        first = average(lambda f: jnp.maximum(self.moments(f).mean, 0)) - average(
-            lambda f: jnp.maximum(-self.moments(f).mean, 0)
-        )
+        above, below = (average(lambda f, s=s: jnp.maximum(s * self.moments(f).mean, 0)) for s in (1, -1))
+        first = above - below
         spread = average(lambda f: self.moments(f).variance + (self.moments(f).mean - first) ** 2)
         return Moments(first, spread)
 
     def predictive_cdf(self, mean: Latent, variance: Latent, y: Rows) -> Rows:
-        """P(Y ≤ y) = E[P(Y ≤ y | f)] for f ~ N(mean, variance); arrays of NumPy."""
+        """P(Y ≤ y) = E[P(Y ≤ y | f)] for f ~ N(mean, variance); NumPy arrays."""
         return expect_bounded(lambda f: self.cdf(f, y), mean, variance, *self.peak_hint(y))
 
     def shrinkage(self, residual: Rows, weight: Rows) -> Rows:
-        """v* ∈ (0, 1]: how far the tight bound shrinks the residual variance dᵢ (methods a.1). 1 unless `shrinks`."""
+        """v* ∈ (0, 1], by which the tight bound multiplies the residual variance dᵢ (methods a.1). 1 unless
+        `shrinks`."""
         return jnp.ones_like(residual)
 
     def expectation_gradients(self, mean: Latent, variance: Latent, y: Rows) -> Slopes:
@@ -120,9 +124,6 @@ class AbstractLikelihood(Readable):
         return jax.grad(total, (0, 1))(mean, variance)
 
     def majoriser(self, mean: Latent, variance: Latent, y: Rows, slopes: Slopes) -> Latent:
-        """A curvature ω with which a step of the mean of size 1 goes up, or nearly always does (methods d.3); `slopes`
-        are those of `expectation` there.
-
-        |β| unless a likelihood knows better.
-        """
+        """A curvature ω with which a step of the mean of size 1 (nearly) always goes up (methods d.3). |β| unless a
+        likelihood knows better. `slopes` are the gradients of `expectation` there."""
         return jnp.abs(2 * slopes[1])

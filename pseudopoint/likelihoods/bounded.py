@@ -1,4 +1,4 @@
-"""Two classes, ordered classes and proportions: a line bent into an interval."""
+"""Two classes, ordered classes and proportions."""
 
 from abc import abstractmethod
 from typing import Any, ClassVar, Literal
@@ -31,9 +31,10 @@ class AbstractClasses(AbstractLikelihood):
         """log P(y = k) for every class k."""
         return self._every(lambda y: self.log_density(mean, variance, y), mean)
 
-    def _every(self, of, like):
+    def _every(self, log_p, like):
+        """log_p(y) for every class y, at rows such as those of `like`."""
         rows = like.shape[-1:] if self.latents > 1 else like.shape
-        return jax.vmap(lambda k: of(jnp.full(rows, k)))(jnp.arange(self.classes, dtype=like.dtype))
+        return jax.vmap(lambda k: log_p(jnp.full(rows, k)))(jnp.arange(self.classes, dtype=like.dtype))
 
     def moments(self, f: Latent) -> Moments:
         """Mean and variance of the class number, given f."""
@@ -53,7 +54,7 @@ def _class_moments(log_probabilities):
 
 @jax.custom_jvp
 def _log_sigmoid(x: Rows) -> Rows:
-    """log σ(x) = min(x, 0) − log(1 + e^{−|x|}); its slope is σ(−x). JAX's own takes two exponentials for either."""
+    """log σ(x) = min(x, 0) − log(1 + e^{−|x|}), with derivative σ(−x). JAX's own takes two exponentials for each."""
     return jnp.minimum(x, 0) - jnp.log1p(jnp.exp(-jnp.abs(x)))
 
 
@@ -81,11 +82,10 @@ class Bernoulli(AbstractClasses):
 
     @property
     def classes(self) -> int:
-        """Two."""
         return 2
 
     def log_prob(self, f: Rows, y: Rows) -> Rows:
-        """log σ(±f) or log Φ(±f), with the sign of 2y − 1; no probability is clipped."""
+        """log σ(±f) or log Φ(±f), with the sign of 2y − 1."""
         signed = (2 * y - 1) * f
         return _log_sigmoid(signed) if self.link == "logit" else log_ndtr(signed)
 
@@ -96,16 +96,14 @@ class Bernoulli(AbstractClasses):
         return super().log_density(mean, variance, y)
 
 
-# Beyond every latent value that floating numbers can tell from certainty.
-BEYOND = 1e6
+BEYOND = 1e6  # stands for an infinite edge
 
 
 class Ordinal(AbstractClasses):
     """Ordered classes: P(y ≤ k | f) = Φ((eₖ − f)/scale), with K − 1 rising edges eₖ.
 
-    The papers' version for a continuous target has 51 uniform bins: edges np.linspace(-2, 2, 50), scale learned
-    (Salimbeni et al. 2018, 5.4). With `learn_edges` the gaps are learned; then leave the scale alone, for the kernel's
-    variance does the same.
+    For a continuous target Salimbeni et al. (2018, 5.4) use 51 bins: edges np.linspace(-2, 2, 50), scale learned. With
+    `learn_edges` do not learn the scale, too: the kernel's variance has the same effect.
     """
 
     concave: ClassVar[bool] = True
@@ -129,12 +127,11 @@ class Ordinal(AbstractClasses):
 
     @property
     def has_constant(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """Edges that are learned move all together."""
+        # Learned edges can all move together.
         return self.learn_edges
 
     @property
     def classes(self) -> int:
-        """K."""
         return self.gaps.shape[0] + 2
 
     def edges(self) -> Float[Array, " K1"]:
@@ -149,7 +146,7 @@ class Ordinal(AbstractClasses):
         return ends[k], ends[k + 1]
 
     def _log_mass(self, mean, std, y):
-        """log(Φ(b) − Φ(a)), by whichever tail keeps the digits."""
+        """log(Φ(b) − Φ(a)) for a and b = (edge − mean)/std, in the lower tail, which keeps the digits."""
         lower, upper = self._ends(y)
         a, b = (lower - mean) / std, (upper - mean) / std
         a, b = jnp.where(a + b > 0, -b, a), jnp.where(a + b > 0, -a, b)

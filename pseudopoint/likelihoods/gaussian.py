@@ -1,4 +1,4 @@
-"""Real targets with normal noise, of one size or of a size that depends on x."""
+"""Real targets with normal noise, whose variance is constant or depends on x."""
 
 from typing import ClassVar
 
@@ -26,8 +26,12 @@ class Gaussian(AbstractLikelihood):
     additive: ClassVar[bool] = True
     concave: ClassVar[bool] = True
     shrinks: ClassVar[bool] = True
-    has_constant: ClassVar[bool] = True  # its target is centred: a constant in f would leave no closed form
     variance: Float[Number, ""] | Float[Number, " N"] = positive(NOISE_FLOOR, default=0.1)
+
+    @property
+    def gaussian_noise(self) -> Rows:
+        """σ²."""
+        return self.variance
 
     def at(self, noise: Rows) -> "Gaussian":
         """σ² + noiseᵢ."""
@@ -70,7 +74,7 @@ Two = Float[Number, "2 ..."]
 
 
 class Heteroscedastic(AbstractLikelihood):
-    """y = f₁ + ε, ε ~ N(0, scale² e^{2f₂}): the noise is a second latent function of x. f is [2, N]."""
+    """y = f₁ + ε, ε ~ N(0, scale² e^{2f₂}): a second latent function is the log standard deviation of the noise."""
 
     additive: ClassVar[bool] = True
     concave: ClassVar[bool] = True  # in f₁ and in f₂, each by itself
@@ -78,12 +82,11 @@ class Heteroscedastic(AbstractLikelihood):
     scale: Float[Number, ""] = positive(1e-4, default=0.3)
 
     def base_level(self, y: np.ndarray, weight: np.ndarray) -> np.ndarray:
-        """The mean of y, and 0: the noise has its scale."""
+        """The mean of y, and 0, as the noise has its scale."""
         return np.array([np.average(y, weights=weight), 0.0])
 
     @property
     def latents(self) -> int:
-        """f₁, the mean, and f₂, the logarithm of the noise's standard deviation over `scale`."""
         return 2
 
     def log_prob(self, f: Two, y: Rows) -> Rows:
@@ -105,7 +108,7 @@ class Heteroscedastic(AbstractLikelihood):
     def majoriser(self, mean: Two, variance: Two, y: Rows, slopes: Slopes) -> Two:
         """ω = [E e^{−2f₂}/s², max(β₂, 2)], with β₁ = E e^{−2f₂}/s² itself and β₂ = 2 E (y − f₁)² e^{−2f₂}/s².
 
-        2 is the expected Fisher information of a log standard deviation: where the residual happens to be small, β₂ is
+        2 is the expected Fisher information of a log standard deviation. If a residual happens to be small, β₂ is
         nearly 0, and a step of the mean with it would be far too long.
         """
         precision = self._misfit(jnp.ones_like(y), 2 * variance[1] - 2 * mean[1])

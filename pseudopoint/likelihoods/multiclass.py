@@ -21,7 +21,7 @@ Several = Float[Array, "C ..."]
 
 
 class AbstractRace(AbstractClasses):
-    """One latent function a class; the largest wins, more or less."""
+    """One latent function for each class; the class of the largest is the likeliest."""
 
     members: eqx.AbstractVar[int]
 
@@ -31,16 +31,13 @@ class AbstractRace(AbstractClasses):
 
     @property
     def classes(self) -> int:
-        """C."""
         return self.members
 
     @property
     def latents(self) -> int:
-        """One a class."""
         return self.members
 
     def log_density(self, mean: Several, variance: Several, y: Rows) -> Rows:
-        """log P(y)."""
         return self._of(self.log_probabilities(mean, variance), y)
 
     def _own(self, a, y):
@@ -51,9 +48,9 @@ class AbstractRace(AbstractClasses):
 
 
 class RobustMax(AbstractRace):
-    """P(y | f) = 1 − ε if f_y is the largest, else ε/(C − 1): wrong labels cost no more than log ε.
+    """P(y | f) = 1 − ε if f_y is the largest, else ε/(C − 1) (Hernández-Lobato et al. 2011).
 
-    Hernández-Lobato et al. 2011; ε = 1e-3 as in Salimbeni et al. 2018, 5.5, unless `learn_epsilon`.
+    A wrong label costs no more than log ε; ε = 1e-3 as in Salimbeni et al. 2018, 5.5, unless `learn_epsilon`.
     """
 
     members: int = eqx.field(static=True)
@@ -68,10 +65,8 @@ class RobustMax(AbstractRace):
         return jnp.log(self.epsilon / (self.members - 1))
 
     def expectation(self, mean: Several, variance: Several, y: Rows) -> Rows:
-        """p log(1 − ε) + (1 − p) log(ε/(C − 1)), p = P(f_y is largest) = E_{f_y} Π_{j≠y} Φ((f_y − μⱼ)/√vⱼ).
-
-        One integral over f_y, by Gauss–Hermite with 20 nodes.
-        """
+        """p log(1 − ε) + (1 − p) log(ε/(C − 1)), p = P(f_y is largest) = E_{f_y} Π_{j≠y} Φ((f_y − μⱼ)/√vⱼ), by
+        Gauss–Hermite with 20 nodes over f_y."""
         own = self._own(mean, y)
         p = expect(lambda f: jnp.exp(_log_largest(f, mean, variance, own)), self._of(mean, y), self._of(variance, y))
         return p * jnp.log1p(-self.epsilon) + (1 - p) * self._log_wrong()
@@ -79,8 +74,8 @@ class RobustMax(AbstractRace):
     def log_probabilities(self, mean: Several, variance: Several) -> Several:
         """log[(1 − ε)p_c + ε(1 − p_c)/(C − 1)], p_c = ∫ N(t; μ_c, v_c) Π_{j≠c} Φ((t − μⱼ)/√vⱼ) dt.
 
-        One grid of t for all classes: Gauss–Legendre with 8 nodes between points at 0, 1, 2, 3.2, 5 and 8 standard
-        deviations from every mean.
+        By Gauss–Legendre with 8 nodes between neighbours of the points at 0, 1, 2, 3.2, 5 and 8 standard deviations
+        from every mean, the same for all classes.
         """
         rows = (mean.reshape(self.members, -1).T, variance.reshape(self.members, -1).T)
         p = lax.map(lambda row: _shares(*row), rows, batch_size=64).T.reshape(mean.shape)
@@ -112,14 +107,17 @@ def _log_largest(f, mean, variance, own):
 
 
 EULER = float(np.euler_gamma)
+STEPS = 44
+NEAR = 6.0  # steps are even up to this distance from the lower end, and grow beyond
+REACH = 5.5  # standard deviations
 
 
 class Softmax(AbstractRace):
     """P(y | f) = e^{f_y}/Σⱼ e^{fⱼ}.
 
-    Expectations are integrals over one variable each, by a race (the Gumbel-max trick): with Gⱼ standard Gumbel
-    variables, the largest fⱼ + Gⱼ is log Σ e^{fⱼ} + G in law, and it is that of class c with probability
-    e^{f_c}/Σ e^{fⱼ}. Given t, P(fⱼ + Gⱼ ≤ t) = Fⱼ(t) = E exp(−e^{fⱼ − t}), so with independent fⱼ
+    The Gumbel-max trick makes every expectation an integral over one variable: with standard Gumbel variables Gⱼ, the
+    largest fⱼ + Gⱼ is distributed as log Σ e^{fⱼ} + G, and belongs to class c with probability e^{f_c}/Σ e^{fⱼ}. With
+    Fⱼ(t) = P(fⱼ + Gⱼ ≤ t) = E exp(−e^{fⱼ − t}) and independent fⱼ
         E log Σ e^{fⱼ} = E max − γ_Euler,   P(max ≤ t) = Π Fⱼ(t),        P(y = c) = ∫ F′_c(t) Π_{j≠c} Fⱼ(t) dt.
     """
 
@@ -129,7 +127,7 @@ class Softmax(AbstractRace):
     members: int = eqx.field(static=True)
 
     def base_level(self, y: np.ndarray, weight: np.ndarray) -> np.ndarray:
-        """Logarithms of the shares of the classes, at least half a row each, about their mean."""
+        """Logarithms of the classes' shares, with half a row added to each, less their mean."""
         level = np.log(np.bincount(y.astype(int), weights=weight, minlength=self.members) + 0.5)
         return level - level.mean()
 
@@ -140,16 +138,16 @@ class Softmax(AbstractRace):
     def expectation(self, mean: Several, variance: Several, y: Rows) -> Rows:
         """μ_y − E log Σ e^{fⱼ}: each Fⱼ(t) in closed form (`plus_gumbel`), 44 trapezoids for E max.
 
-        Value and slopes are within 1e-8 (1 + |value|) of the truth for variances to 100, mixed at will, within 3e-7 to
-        300, and 1e-4 to 10⁴; and the slopes as near to those of the value as it is computed.
+        The error of the value, and of its gradients, is 1e-8 (1 + |value|) for variances up to 100 in any mixture, 3e-7
+        up to 300, and 1e-4 up to 10⁴. The gradients are equally close to those of the computed value.
         """
         return self._of(mean, y) - _expected_log_sum(mean, variance)
 
     def log_probabilities(self, mean: Several, variance: Several) -> Several:
         """log ∫ F′_c(t) Π_{j≠c} Fⱼ(t) dt by 160 trapezoids and 40 Gauss–Hermite nodes, normalised.
 
-        The nodes are too few for a wide f_c (4e-6 off at a variance of 10, 7e-3 at 100). Beyond a variance of 3 what is
-        not rare is as in `expectation`, whose errors are absolute and would be seen in small probabilities alone.
+        The nodes are too few for a wide f_c (an error of 4e-6 at a variance of 10, 7e-3 at 100). For variances above 3,
+        probabilities above 1e-3 are computed as in `expectation`, whose errors are absolute and small beside them.
         """
         low, width = _range(mean, variance, 40.0)
         rates = _rates(mean, variance, low + width, 40)
@@ -169,8 +167,9 @@ class Softmax(AbstractRace):
     def majoriser(self, mean: Several, variance: Several, y: Rows, slopes: Slopes) -> Several:
         """ω_c = E p_c, or 2 E p_c(1 − p_c) in rows where one class has more than half.
 
-        Both diag(p) and 2 diag(p(1 − p)) are above diag(p) − ppᵀ, the curvature of all latent functions together (the
-        second by Gershgorin's theorem), and β_c = E p_c(1 − p_c) alone is not. The second is small where all is clear.
+        Both diag(p) and 2 diag(p(1 − p)) are upper bounds of diag(p) − ppᵀ, the curvature of all latent functions
+        together (the second by Gershgorin's theorem); diag(p(1 − p)) is not. The second is small where p is near 0 or
+        1.
         """
         p = self._own(mean, y) - slopes[0]
         return jnp.maximum(jnp.where(jnp.max(p, axis=0) > 0.5, -4 * slopes[1], p), 0)
@@ -188,17 +187,12 @@ def _expected_log_sum_jvp(primals, tangents):
     return value, jnp.sum(by_mean * tangents[0] + by_variance * tangents[1], axis=0)
 
 
-STEPS = 44
-NEAR = 6.0  # steps are even so far from the lower end, and grow beyond
-REACH = 5.5  # standard deviations
-
-
 def _log_sum_and_slopes(mean, variance):
     """E log Σ e^{fⱼ} and its derivatives in μ_c and v_c, from one pass.
 
-    With P = Π Fⱼ, ∂F/∂μ = −F′ and ∂F/∂v = ½F″ (`plus_gumbel`) it is low − γ_Euler + ∫ (1 − P) dt, ∫ F′_c Π_{j≠c} Fⱼ dt
-    and −½ ∫ F″_c Π_{j≠c} Fⱼ dt, by trapezoids in u of t = low + 6 sinh u: a class in the middle of things at a distance
-    d above low has a standard deviation of (d − 3.6)/5.5 at least, so that steps may grow as d does.
+    With P = Π Fⱼ, ∂F/∂μ = −F′ and ∂F/∂v = ½F″ (`plus_gumbel`) they are low − γ_Euler + ∫ (1 − P) dt,
+    ∫ F′_c Π_{j≠c} Fⱼ dt and −½ ∫ F″_c Π_{j≠c} Fⱼ dt, by trapezoids in u of t = low + 6 sinh u. A class whose mean is d
+    above low has a standard deviation of at least (d − 3.6)/5.5, so that steps may grow with d.
     """
     low, high = _ends(mean, variance)
     step = jnp.arcsinh((high - low) / NEAR) / STEPS
@@ -209,21 +203,20 @@ def _log_sum_and_slopes(mean, variance):
         P = jnp.prod(F, axis=0)
         others = P / jnp.where(F == 0, 1, F)
         terms = 1 - P, first * others, -0.5 * second * others
-        # At the upper end the steps h beyond, where 1 − P falls as e^{−t}, are added: h(1 + e^{−h} + e^{−2h} + …)
+        # The last step stands for all steps beyond, where 1 − P falls as e^{−t}: h(1 + e^{−h} + e^{−2h} + …)
         weight = NEAR * jnp.cosh(k * step) * step
         weight = jnp.where(k == STEPS, weight / -jnp.expm1(-weight), weight)
         return jax.tree.map(lambda a, b: a + weight * b, sums, terms), None
 
     zeros = (jnp.zeros_like(low), jnp.zeros_like(mean), jnp.zeros_like(mean))
     (above, by_mean, by_variance), _ = lax.scan(add, zeros, jnp.arange(1, STEPS + 1, dtype=mean.dtype))
-    # Half of the first step, where P = 0. The sum is convex in every f_c, so the last derivative is ≥ 0 whatever the
-    # rule's error.
+    # Half of the first step, where P = 0. E log Σ e^{fⱼ} increases with every v_c, so the rule's error is cut at 0.
     return low + 0.5 * NEAR * step + above - EULER, by_mean, jnp.maximum(by_variance, 0)
 
 
 def _ends(mean, variance):
-    """From where to where the largest fⱼ + Gⱼ may be. The lower end is the highest of a few where P is nothing: the
-    largest of many classes is never near the lower end of one."""
+    """The range of the largest fⱼ + Gⱼ. The lower end is the highest of a few points where P is negligible, as the
+    largest of many classes is far above the lower end of one."""
     std = jnp.sqrt(jnp.maximum(variance, 1e-12))
     low = jnp.max(mean - REACH * std, axis=0) - 3.6
     high = jnp.max(mean + jnp.minimum(REACH * std, 3 * std + 0.5 * variance), axis=0) + 16.0
@@ -236,7 +229,8 @@ def _ends(mean, variance):
 
 
 def _rates(mean, variance, high, order):
-    """Weights and e^{f − high} at the Gauss–Hermite nodes f, as a list: a sum over an array's axis is not fused."""
+    """Weights and e^{f − high} at the Gauss–Hermite nodes f, as a list: XLA does not fuse a sum over an array's
+    axis."""
     std = jnp.sqrt(jnp.maximum(variance, 1e-12))
     return [(float(w), jnp.exp(mean + float(x) * std - high)) for x, w in zip(*rule(order), strict=True)]
 
@@ -246,14 +240,14 @@ def _below(rates, exponent):
     growth = jnp.exp(exponent)
     F = slope = 0.0
     for weight, rate in rates:
-        x = jnp.minimum(rate * growth, 1000.0)  # e^{−x} has long been 0 there
+        x = jnp.minimum(rate * growth, 1000.0)  # where e^{−x} = 0
         e = weight * jnp.exp(-x)
         F, slope = F + e, slope + x * e
     return F, slope
 
 
 def _range(mean, variance, beyond):
-    """From where, and how far, the largest fⱼ + Gⱼ may be. The width is bounded, so that its exponential is."""
+    """The lower end and the width of the range of the largest fⱼ + Gⱼ, with a finite exponential of the width."""
     std = jnp.sqrt(jnp.maximum(variance, 1e-12))
     low = jnp.max(mean - 7 * std, axis=0) - 4.0
     high = jnp.max(mean + jnp.minimum(7 * std, 3 * std + 0.5 * variance), axis=0) + beyond

@@ -1,4 +1,4 @@
-"""Expectations under one Gaussian variable, by fixed nodes or in closed form: the same answer every time."""
+"""Expectations under one Gaussian variable, by fixed nodes or in closed form."""
 
 import math
 from collections.abc import Callable
@@ -10,17 +10,7 @@ from jax import lax
 from jax.scipy.special import logsumexp
 from jaxtyping import Array, Float
 
-__all__ = [
-    "ORDER",
-    "expect",
-    "expect_bounded",
-    "expect_inverse",
-    "expect_log1p",
-    "hermite",
-    "log_expect",
-    "plus_gumbel",
-    "rule",
-]
+__all__ = ["expect", "expect_bounded", "expect_inverse", "expect_log1p", "log_expect", "plus_gumbel", "rule"]
 
 ORDER = 20  # Gauss–Hermite nodes in training
 
@@ -33,29 +23,21 @@ def rule(order: int) -> tuple[np.ndarray, np.ndarray]:
     return x, w / w.sum()
 
 
-def hermite(mean: Rows, variance: Rows, order: int = ORDER) -> tuple[Float[Array, "Q ..."], Float[Array, "Q ..."]]:
-    """Gauss–Hermite nodes of N(mean, variance) and their weights, along a new first axis; exact to degree 2Q − 1.
-
-    The rule is symmetric, so that the derivative of E[g] in the variance has the sign of g″ wherever g is concave or
-    convex: pairs of nodes give x(g′(μ + δ) − g′(μ − δ)), δ ∝ x (methods d.2).
-    """
-    x, w = rule(order)
-    fold = (order,) + (1,) * jnp.ndim(mean)
-    std = jnp.sqrt(jnp.maximum(variance, 1e-12))
-    nodes = mean + std * jnp.asarray(x.reshape(fold), std.dtype)
-    return nodes, jnp.asarray(w.reshape(fold), std.dtype)
-
-
 def expect(g: Callable[[Array], Array], mean: Rows, variance: Rows, order: int = ORDER) -> Rows:
-    """E[g(f)], f ~ N(mean, variance), by Gauss–Hermite quadrature."""
-    nodes, weights = hermite(mean, variance, order)
-    return jnp.sum(weights * g(nodes), axis=0)
+    """E[g(f)], f ~ N(mean, variance), by Gauss–Hermite quadrature with Q nodes, exact to degree 2Q − 1.
+
+    The rule is symmetric: pairs of nodes contribute x(g′(μ + δ) − g′(μ − δ)), δ ∝ x, to the derivative of E[g] in the
+    variance. So it has the sign of g″ if g is concave or convex (methods d.2).
+    """
+    std = jnp.sqrt(jnp.maximum(variance, 1e-12))
+    x, w = (jnp.asarray(a.reshape((order,) + (1,) * jnp.ndim(mean)), std.dtype) for a in rule(order))
+    return jnp.sum(w * g(mean + std * x), axis=0)
 
 
 def _weideman(order: int) -> tuple[float, np.ndarray]:
     """L and the coefficients of p, highest power first, in
         w(ζ) = e^{−ζ²} erfc(−iζ) ≈ 2 p(Z)/(L − iζ)² + 1/(√π (L − iζ)),  Z = (L + iζ)/(L − iζ),
-    for Im ζ ≥ 0, where |Z| ≤ 1 (Weideman 1994, Computation of the complex error function, with his L)."""
+    for Im ζ ≥ 0, where |Z| ≤ 1 (Weideman 1994, with his L)."""
     L = np.sqrt(order / np.sqrt(2))
     t = L * np.tan(0.5 * np.pi * np.arange(1 - 2 * order, 2 * order) / (2 * order))
     g = np.concatenate([[0.0], np.exp(-(t**2)) * (L**2 + t**2)])
@@ -69,10 +51,10 @@ _LEVEL = float(np.polyval(_INTEGRAL, -1.0))
 
 @jax.custom_jvp
 def expect_log1p(distance: Rows, variance: Rows, scale: Rows) -> Rows:
-    """E log(1 + x²/σ²), x ~ N(Δ, v), to 1e-13 however small σ > 0 is beside √v.
+    """E log(1 + x²/σ²), x ~ N(Δ, v), to 1e-13 for every σ > 0.
 
-    With ζ = (Δ + iσ)/√(2v) its slopes in Δ and σ are √(2π/v) times the imaginary and the real part of w(ζ), less 2/σ.
-    As dZ/dζ = 2iL/(L − iζ)², Weideman's form of w has an integral in closed form, of which p is the derivative.
+    With ζ = (Δ + iσ)/√(2v) its derivatives in Δ and σ are √(2π/v) Im w(ζ) and √(2π/v) Re w(ζ) − 2/σ. Weideman's form of
+    w has an integral in closed form, because dZ/dζ = 2iL/(L − iζ)².
     """
     return _log1p_and_slopes(distance, variance, scale)[0]
 
@@ -85,10 +67,9 @@ def _expect_log1p_jvp(primals, tangents):
 
 
 def expect_inverse(distance: Rows, variance: Rows, scale: Rows) -> Rows:
-    """E 1/(σ² + x²), x ~ N(Δ, v): √(π/2v) Re w(ζ)/σ of `expect_log1p`, to 1e-13/(σ√v).
+    """E 1/(σ² + x²), x ~ N(Δ, v): √(π/2v) Re w(ζ)/σ with ζ of `expect_log1p`, to 1e-13/(σ√v).
 
-    Far from a narrow 0, Δ ≫ √v ≫ σ, it is smaller than that may be; there it is no less than 1/(σ² + Δ² + v), as by
-    Jensen's inequality it cannot be.
+    For Δ ≫ √v ≫ σ the error may exceed the value. There Jensen's inequality gives a lower limit, 1/(σ² + Δ² + v).
     """
     _, _, _, u = _rational(distance, variance, scale)
     return jnp.maximum(u.real / (2 * scale), 1 / (scale**2 + distance**2 + variance))
@@ -113,7 +94,7 @@ def _log1p_and_slopes(distance, variance, scale):
     return value, u.imag, in_variance.real, u.real - 2 / scale
 
 
-# Ends of panels in units of each peak_hint's width: fine in its middle, growing outward.
+# Ends of panels in units of the width of a peak: fine in its middle, growing outward.
 _NEAR = np.array([0.0, 0.5, 1.0, 1.6, 2.3, 3.1, 4.0, 5.2, 7.0, 10.0])
 _FAR = np.array([0.0, 0.5, 1.0, 2.0, 3.5, 6.0, 10.0, 20.0, 60.0, 300.0])
 _NEARBY, _AROUND = np.array([0.0, 1.0, 2.0, 3.2, 5.0, 8.0]), np.array([0.0, 1.0, 2.2, 4.0, 8.0, 20.0, 60.0])
@@ -122,8 +103,8 @@ _FARTHEST = 1e8
 
 
 def _mode(log_g, mean, variance, centre):
-    """Where log g(f) + log N(f; mean, variance) has its top between the two modes, and how wide it is there."""
-    # By differences, for g may be 0 or have a kink: this only guides.
+    """Where log g(f) + log N(f; mean, variance) is largest between the two modes, and its width there."""
+    # By finite differences: g may be 0 or have a kink, and the result only guides quadrature.
     eps = float(jnp.finfo(mean.dtype).eps)
 
     def log_g_slope(f):
@@ -162,16 +143,17 @@ def _panels(xp, mean, variance, bumps, near=_NEAR, far=_FAR):
 
 
 def _alike(xp, mean, variance, centre, width):
-    """All of one shape, and a variance that the arithmetic can tell from none."""
+    """All of one shape, with a variance that is not lost in rounding."""
     mean, variance, centre, width = xp.broadcast_arrays(mean, variance, centre, width)
     return mean, xp.maximum(variance, 1e-18 * (1 + mean**2)), centre, width
 
 
 def log_expect(log_g: Callable[[Array], Array], mean: Rows, variance: Rows, centre: Rows, width: Rows) -> Rows:
-    """log E[g(f)], f ~ N(mean, variance), to about ten digits however narrow or far away g ≥ 0 is.
+    """log E[g(f)], f ~ N(mean, variance), to about ten digits, however narrow or far away g ≥ 0 is. Not for
+    derivatives.
 
-    Gauss–Legendre on panels whose ends crowd where the density is, where g changes (`centre`, over a distance `width`)
-    and where their product has its top. All in logarithms, so that no tail is cut off. Not for derivatives.
+    Gauss–Legendre on panels that are narrow around the mean, where g changes (at `centre`, over a distance `width`),
+    and around the maximum of the integrand. Everything is in logarithms, so that no tail is lost.
     """
     mean, variance, centre, width = _alike(jnp, mean, variance, centre, width)
     nodes, log_weight = _panels(jnp, mean, variance, [(centre, width), _mode(log_g, mean, variance, centre)])
@@ -179,11 +161,11 @@ def log_expect(log_g: Callable[[Array], Array], mean: Rows, variance: Rows, cent
 
 
 def expect_bounded(g: Callable[[np.ndarray], np.ndarray], mean, variance, centre, width) -> Float[np.ndarray, "..."]:
-    """E[g(f)], f ~ N(mean, variance), to about seven digits for g between 0 and 1 that changes once, around `centre`
-    over a distance `width`: a distribution function.
+    """E[g(f)], f ~ N(mean, variance), to about seven digits, for a distribution function g, which changes at `centre`
+    over a distance `width`.
 
-    As `log_expect`, with fewer panels and in NumPy: SciPy has the incomplete gamma and beta functions, at 30 times the
-    speed of JAX's, which are loops that run until the slowest element of an array has converged.
+    As `log_expect`, with fewer panels and in NumPy: SciPy's incomplete gamma and beta functions are 30 times as fast as
+    JAX's, whose loops run until the slowest element of an array has converged.
     """
     arrays = (np.asarray(a, float) for a in (mean, variance, centre, width))
     mean, variance, centre, width = _alike(np, *arrays)
@@ -191,10 +173,10 @@ def expect_bounded(g: Callable[[np.ndarray], np.ndarray], mean, variance, centre
     return np.sum(np.exp(log_weight) * g(nodes), axis=0)
 
 
-# A standard Gumbel variable as Gaussian ones: e^{−e^{−y}} = Φ((y − m₀)/s₀) + Σ a_k N(y; m_k, s_k²) to 5e-8, an error
-# that oscillates: averaged over one more Gumbel variable it is 2e-9, as are those of its two derivatives. Found by
-# least squares of all these errors (variable projection, many random starts); test_softmax.py has them against the law
-# itself. Mixtures of Gumbel's law with weights above 0: Frühwirth-Schnatter and Frühwirth 2007. Columns m, s, a.
+# Gumbel's law by Gaussians: e^{−e^{−y}} = Φ((y − m₀)/s₀) + Σ a_k N(y; m_k, s_k²), to 5e-8. The error oscillates:
+# averaged over one more Gumbel variable it is 2e-9, as for both derivatives. The numbers minimise the squares of all
+# these errors (variable projection, many random starts); test_softmax.py compares them with the law itself.
+# Frühwirth-Schnatter and Frühwirth 2007 have a mixture with positive weights. Columns m, s, a.
 _NORMAL = (0.4627383, 1.0484205)
 _GUMBEL = np.array(
     [
@@ -219,24 +201,24 @@ _GUMBEL = np.array(
 def plus_gumbel(variance: Rows) -> Callable[[Rows], tuple[Rows, Rows, Rows]]:
     """t ↦ F(t), F′(t) and F″(t) of F(t) = P(f + G ≤ t) = E exp(−e^{f − t}), f ~ N(0, variance), G standard Gumbel.
 
-    G is a sum of Gaussians (above), which f makes wider. So F has a closed form: to 5e-8 for every variance, and to
-    2e-9 where it is integrated with another class's. With a mean μ of f, ∂F/∂μ = −F′(t − μ) and ∂F/∂v = ½F″(t − μ)
-    hold of what is computed, whatever its error.
+    f makes the Gaussians of G's law (above) wider. So F has a closed form, to 5e-8 for every variance, and to 2e-9 if
+    it is integrated together with another class's. For a mean μ of f, ∂F/∂μ = −F′(t − μ) and ∂F/∂v = ½F″(t − μ) hold
+    exactly for the computed values.
     """
     column = lambda a: jnp.asarray(a.reshape((-1,) + (1,) * variance.ndim), variance.dtype)
     m, s, a = map(column, _GUMBEL.T)
     v, (m0, s0) = jnp.maximum(variance, 0), _NORMAL
     root, q = lax.rsqrt(v + s0**2), 1 / (v + s**2)
     height = a * jnp.sqrt(q / (2 * math.pi))
-    # One reduction for three sums: XLA would store Q bumps for each of several.
+    # One reduction for three sums: with three, XLA would store Q terms for each.
     add = lambda sums, terms: tuple(x + y for x, y in zip(sums, terms, strict=True))
     zeros = (jnp.zeros((), variance.dtype),) * 3
 
     def F(t):
         z, d = (t - m0) * root, t - m
         slope, g = root * jnp.exp(-0.5 * z**2) / math.sqrt(2 * math.pi), d * q
-        peak_hint = height * jnp.exp(-0.5 * d * g)
-        sums = lax.reduce((peak_hint, -g * peak_hint, (g * g - q) * peak_hint), zeros, add, (0,))
+        bump = height * jnp.exp(-0.5 * d * g)
+        sums = lax.reduce((bump, -g * bump, (g * g - q) * bump), zeros, add, (0,))
         return add(sums, (0.5 + 0.5 * lax.erf(z / math.sqrt(2)), slope, -z * root * slope))
 
     return F

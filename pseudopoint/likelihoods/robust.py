@@ -1,6 +1,7 @@
 """Real targets with outliers."""
 
-from typing import ClassVar
+from abc import abstractmethod
+from typing import Any, ClassVar
 
 import jax.numpy as jnp
 import numpy as np
@@ -14,25 +15,42 @@ from .quadrature import expect_inverse, expect_log1p
 
 __all__ = ["Laplace", "StudentT"]
 
-SCALE_FLOOR = 1e-4
 
-
-def _median(y, weight):
-    order = np.argsort(y)
-    below = np.cumsum(weight[order])
-    return np.asarray(y[order][np.searchsorted(below, 0.5 * below[-1])])
-
-
-class StudentT(AbstractLikelihood):
-    """y = f + scale · t, t Student's with `degrees` = ν > 2 degrees of freedom (3 in Salimbeni et al. 2018, 5.5)."""
+class AbstractAdditive(AbstractLikelihood):
+    """y = f + scale · t, with the density of t symmetric about 0."""
 
     additive: ClassVar[bool] = True
-    scale: Float[Number, ""] = positive(SCALE_FLOOR, default=0.3)
-    degrees: Float[Number, ""] = positive(2.01, default=3.0)
+    scale: Float[Number, ""] = positive(1e-4, default=0.3)
+
+    @abstractmethod
+    def _spread(self) -> Any:
+        """The variance of y given f."""
 
     def base_level(self, y: np.ndarray, weight: np.ndarray) -> np.ndarray:
-        """The median of y, which outliers do not move."""
-        return _median(y, weight)
+        """The median of y."""
+        order = np.argsort(y)
+        below = np.cumsum(weight[order])
+        return np.asarray(y[order][np.searchsorted(below, 0.5 * below[-1])])
+
+    def moments(self, f: Rows) -> Moments:
+        return Moments(f, self._spread() + jnp.zeros_like(f))
+
+    def predict(self, mean: Rows, variance: Rows) -> Moments:
+        return Moments(mean, variance + self._spread())
+
+    def peak_hint(self, y: Rows) -> tuple[Rows, Rows]:
+        return y, self.scale + jnp.zeros_like(y)
+
+
+class StudentT(AbstractAdditive):
+    """y = f + ς t, ς = scale, t Student's with `degrees` = ν > 2 degrees of freedom (3 in Salimbeni et al. 2018,
+    5.5)."""
+
+    degrees: Float[Number, ""] = positive(2.01, default=3.0)
+
+    def _spread(self):
+        """ς² ν/(ν − 2)."""
+        return self.scale**2 * self.degrees / (self.degrees - 2)
 
     def log_prob(self, f: Rows, y: Rows) -> Rows:
         """log Γ(½(ν + 1)) − log Γ(½ν) − ½ log πνς² − ½(ν + 1) log(1 + (y − f)²/(νς²))."""
@@ -45,76 +63,47 @@ class StudentT(AbstractLikelihood):
         scale = jnp.sqrt(self.degrees) * self.scale
         return self.log_prob(y, y) - 0.5 * (self.degrees + 1) * expect_log1p(y - mean, variance, scale)
 
-    def moments(self, f: Rows) -> Moments:
-        """f, ς² ν/(ν − 2)."""
-        return Moments(f, self._spread() + jnp.zeros_like(f))
-
-    def _spread(self):
-        return self.scale**2 * self.degrees / (self.degrees - 2)
-
-    def predict(self, mean: Rows, variance: Rows) -> Moments:
-        """mean, variance + ς² ν/(ν − 2)."""
-        return Moments(mean, variance + self._spread())
-
     def cdf(self, f: Rows, y: Rows) -> Rows:
-        """Student's distribution function at (y − f)/ς."""
         return stdtr(self.degrees, (y - f) / self.scale)
-
-    def peak_hint(self, y: Rows) -> tuple[Rows, Rows]:
-        """y, ς."""
-        return y, self.scale + jnp.zeros_like(y)
 
     def majoriser(self, mean: Rows, variance: Rows, y: Rows, slopes: Slopes) -> Rows:
         """ω = E[(ν + 1)/(νς² + (y − f)²)], the precision of the scale mixture (methods d.3)."""
         return (self.degrees + 1) * expect_inverse(y - mean, variance, jnp.sqrt(self.degrees) * self.scale)
 
 
-class Laplace(AbstractLikelihood):
-    """p(y | f) = exp(−|y − f|/scale)/(2 scale)."""
+class Laplace(AbstractAdditive):
+    """p(y | f) = exp(−|y − f|/b)/(2b), b = scale."""
 
-    additive: ClassVar[bool] = True
     concave: ClassVar[bool] = True
     majorised: ClassVar[bool] = True
     smooth: ClassVar[bool] = False
-    scale: Float[Number, ""] = positive(SCALE_FLOOR, default=0.3)
 
-    def base_level(self, y: np.ndarray, weight: np.ndarray) -> np.ndarray:
-        """The median of y."""
-        return _median(y, weight)
+    def _spread(self):
+        return 2 * self.scale**2
 
     def log_prob(self, f: Rows, y: Rows) -> Rows:
         """−log 2b − |y − f|/b."""
         return -jnp.log(2 * self.scale) - jnp.abs(y - f) / self.scale
 
-    def moments(self, f: Rows) -> Moments:
-        """f, 2b²."""
-        return Moments(f, 2 * self.scale**2 + jnp.zeros_like(f))
-
     def expectation(self, mean: Rows, variance: Rows, y: Rows) -> Rows:
-        """−log 2b − E|y − f|/b, with E|r| = r(2Φ(r/s) − 1) + 2s φ(r/s) for r ~ N(r, s²)."""
-        s = jnp.sqrt(jnp.maximum(variance, 1e-20))
-        r = y - mean
+        """−log 2b − E|y − f|/b, with E|x| = r(2Φ(r/s) − 1) + 2s φ(r/s) for x ~ N(r, s²)."""
+        s, r = _std(variance), y - mean
         z = r / s
         density = jnp.exp(-0.5 * z**2) / jnp.sqrt(2 * jnp.pi)
         return -jnp.log(2 * self.scale) - (r * (2 * ndtr(z) - 1) + 2 * s * density) / self.scale
 
     def majoriser(self, mean: Rows, variance: Rows, y: Rows, slopes: Slopes) -> Rows:
-        """ω = (2Φ(r/s) − 1)/(b r), r = y − μ: the parabola through E|y − f|, as a function of μ, that touches it from
-        above (de Leeuw and Lange 2009)."""
-        s = jnp.sqrt(jnp.maximum(variance, 1e-20))
+        """ω = (2Φ(r/s) − 1)/(b r), r = y − μ: the curvature of the parabola in μ that touches E|y − f|/b from above (de
+        Leeuw and Lange 2009)."""
+        s = _std(variance)
         r = jnp.maximum(jnp.abs(y - mean), 1e-6 * s)
         return (2 * ndtr(r / s) - 1) / (self.scale * r)
 
     def log_density(self, mean: Rows, variance: Rows, y: Rows) -> Rows:
         """log of the normal-Laplace density: with c = v/(2b²), the sum of two halves e^{c ± r/b} Φ(∓r/s − s/b)/(2b)."""
-        s = jnp.sqrt(jnp.maximum(variance, 1e-20))
-        r, b = y - mean, self.scale
+        s, r, b = _std(variance), y - mean, self.scale
         halves = [sign * r / b + log_ndtr(-sign * r / s - s / b) for sign in (1, -1)]
         return 0.5 * (s / b) ** 2 - jnp.log(2 * b) + jnp.logaddexp(*halves)
-
-    def predict(self, mean: Rows, variance: Rows) -> Moments:
-        """mean, variance + 2b²."""
-        return Moments(mean, variance + 2 * self.scale**2)
 
     def cdf(self, f: Rows, y: Rows) -> Rows:
         """½ e^{(y − f)/b}, or one minus ½ e^{−(y − f)/b}."""
@@ -122,6 +111,6 @@ class Laplace(AbstractLikelihood):
         half = 0.5 * np.exp(-np.abs(t))
         return np.where(t > 0, 1 - half, half)
 
-    def peak_hint(self, y: Rows) -> tuple[Rows, Rows]:
-        """y, b."""
-        return y, self.scale + jnp.zeros_like(y)
+
+def _std(variance):
+    return jnp.sqrt(jnp.maximum(variance, 1e-20))

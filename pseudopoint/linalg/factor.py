@@ -1,9 +1,9 @@
 """Covariance matrices and their factors.
 
-A covariance matrix K is used here in three ways: whitening (L⁻¹B), its log determinant and its quadratic form. Each
-has a derivative far cheaper than that of the Cholesky factor itself, so gradients never run through a factorisation:
-`Factor` keeps K for its derivative and treats L and L⁻¹ as constants. L⁻¹ is formed once, because a product with it
-runs three times as fast as a triangular solve with as many right-hand sides as a table has rows.
+Whitening (L⁻¹B), the log determinant and the quadratic form of a covariance K = LLᵀ have derivatives far cheaper than
+that of the Cholesky factor, so gradients never run through a factorisation: `Factor` differentiates with respect to K
+and treats L and L⁻¹ as constants. L⁻¹ is formed once, because a product with it is three times as fast as a triangular
+solve with many right-hand sides.
 """
 
 import equinox as eqx
@@ -13,19 +13,11 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Float
 
+from .blocked import lower_product, lower_transposed_product, symmetric_product, tril_product
 from .inverses import Scalar, cholesky, inverse_of_chol, refined_inverse
-from .products import (
-    dots,
-    lower_product,
-    lower_transposed_product,
-    plain_gram,
-    symmetric,
-    symmetric_product,
-    tril_product,
-)
+from .products import dots, plain_gram, symmetric
 
 __all__ = ["Factor", "default_jitter", "explain_failure", "factorise", "min_noise_ratio", "through_whitening"]
-
 
 ESCALATIONS = 5
 
@@ -36,8 +28,7 @@ def default_jitter(dtype: np.dtype | type) -> float:
 
 
 def min_noise_ratio(dtype: np.dtype | type) -> float:
-    """The least share of a signal's variance that noise can have and still be told from rounding: 1e-10 in float64,
-    1e-5 in float32.
+    """The smallest ratio of noise to signal variance that rounding allows: 1e-10 in float64, 1e-5 in float32.
 
     Sums such as yᵀΣ⁻¹y − bᵀB⁻¹b cancel to a share σ²/k of their terms, which must stay well above the machine's ε.
     """
@@ -45,9 +36,9 @@ def min_noise_ratio(dtype: np.dtype | type) -> float:
 
 
 class Factor(eqx.Module):
-    """K = L Lᵀ, with everything a Gaussian needs of it. K already contains the jitter; `jitter` says how much.
+    """K = LLᵀ and what a Gaussian needs of it. K contains the jitter, which `jitter` holds, too.
 
-    First derivatives only: L is a constant to them, so a second derivative would silently miss a term.
+    First derivatives only: L counts as constant, so that a second derivative would silently miss a term.
     """
 
     K: Float[Array, "M M"]
@@ -60,14 +51,11 @@ class Factor(eqx.Module):
         return _whiten(self.K, self.inverse, B)
 
     def moments(
-        self,
-        Kux: Float[Array, "M B"],
-        prior: Float[Array, " B"],
-        mean: Float[Array, " M"],
-        cov: Float[Array, "M M"],
+        self, Kux: Float[Array, "M B"], prior: Float[Array, " B"], mean: Float[Array, " M"], cov: Float[Array, "M M"]
     ) -> tuple[Float[Array, " B"], Float[Array, " B"]]:
-        """aᵢᵀm and kᵢᵢ − ‖aᵢ‖² + aᵢᵀSaᵢ with aᵢ = L⁻¹k_ui and kᵢᵢ in `prior`, S symmetric; ε kᵢᵢ where the difference
-        does not resolve it. Three products with B columns, forward and back, where `whiten` and `quad_diag` take five.
+        """aᵢᵀm and kᵢᵢ − ‖aᵢ‖² + aᵢᵀSaᵢ, at least ε kᵢᵢ, with aᵢ = L⁻¹k_ui, kᵢᵢ in `prior` and symmetric S.
+
+        Three products with B columns, forward and back, where `whiten` and `quad_diag` take five.
         """
         mu, variance = _moments(self.K, self.inverse, Kux, prior, mean, cov)
         return mu, jnp.maximum(variance, jnp.finfo(prior.dtype).eps * prior)
@@ -86,12 +74,11 @@ class Factor(eqx.Module):
 
 
 def factorise(K: Float[Array, "M M"], jitter: float = 0.0, refine: bool = False) -> Factor:
-    """Cholesky factor of a symmetric K + εI, with ε = jitter · mean(diag K), raised tenfold until it succeeds. K may be
-    empty. `refine` is for a K without jitter: L⁻¹ is `refined_inverse`.
+    """Cholesky factor of a symmetric K + εI, with ε = jitter · mean(diag K), raised tenfold until it succeeds.
 
-    After `ESCALATIONS` failures the factor is NaN; callers look at it and report with `explain_failure`. The jitter
-    that was used is `Factor.jitter`. It is relative because an absolute one drowns small matrices and is lost in large
-    ones.
+    After `ESCALATIONS` failures the factor is NaN; callers check it and report with `explain_failure`. The jitter is
+    relative because an absolute one would be too large for small matrices and without effect on large ones. `refine`,
+    for a K without jitter, makes L⁻¹ by `refined_inverse`. K may be empty.
     """
     if K.shape[0] == 0:
         return Factor(K, K, K, jnp.zeros((), K.dtype))
@@ -138,8 +125,10 @@ def _whiten_bwd(residuals, W):
 
 
 def through_whitening(inverse: Float[Array, "M M"], WA: Float[Array, "M M"]) -> Float[Array, "M M"]:
-    """K̄ = −½ L⁻ᵀ(Φ + Φᵀ)L⁻¹, Φ = tril(WAᵀ) with halved diagonal: the slope in K of A = L⁻¹B, whose own is W, from the
-    lower triangle of WAᵀ alone."""
+    """The cotangent K̄ = −½ L⁻ᵀ(Φ + Φᵀ)L⁻¹ of K for the cotangent W of A = L⁻¹B, Φ = tril(WAᵀ) with halved diagonal.
+
+    Only the lower triangle of `WA` = WAᵀ is read.
+    """
     both = jnp.tril(WA) + jnp.tril(WA, -1).T
     return -0.5 * symmetric_product(lower_transposed_product(inverse, both), inverse.T)
 
@@ -175,16 +164,11 @@ def _half_logdet(K, L, inverse):
     return jnp.sum(jnp.log(jnp.diagonal(L)))
 
 
-def _half_logdet_fwd(K, L, inverse):
-    return _half_logdet(K, L, inverse), inverse
-
-
-def _half_logdet_bwd(inverse, g):
-    # ∂ ½log|K| = ½ K⁻¹
-    return (0.5 * g) * lower_transposed_product(inverse, inverse), None, None
-
-
-_half_logdet.defvjp(_half_logdet_fwd, _half_logdet_bwd)
+# ∂ ½log|K| = ½ K⁻¹
+_half_logdet.defvjp(
+    lambda K, L, inverse: (_half_logdet(K, L, inverse), inverse),
+    lambda inverse, g: ((0.5 * g) * lower_transposed_product(inverse, inverse), None, None),
+)
 
 
 @jax.custom_vjp
@@ -207,7 +191,7 @@ _quadratic.defvjp(_quadratic_fwd, _quadratic_bwd)
 
 
 def explain_failure(K: np.ndarray, name: str, points: np.ndarray | None = None) -> str:
-    """One sentence on why a covariance matrix could not be factorised, and what to do about it (runs on the host)."""
+    """One sentence on why a covariance matrix could not be factorised, and what to do about it. Runs on the host."""
     K = np.asarray(K, float)
     if not np.isfinite(K).all():
         wrong = ~np.isfinite(K)

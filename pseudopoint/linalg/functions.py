@@ -17,8 +17,8 @@ def _eigh(A):
 
 @jax.custom_jvp
 def eigh(A: Float[Array, "M M"]) -> tuple[Float[Array, " M"], Float[Array, "M M"]]:
-    """λ, ascending, and V of the symmetric part of A = V diag(λ) Vᵀ. V has no derivative where two λ coincide: there it
-    is not finite."""
+    """λ, ascending, and V of the symmetric part of A = V diag(λ) Vᵀ. Where two λ coincide V has no derivative, and the
+    result is not finite."""
     return tuple(_eigh(symmetric(A)))
 
 
@@ -49,9 +49,8 @@ def _exp_symmetric_jvp(primals, tangents):
 
 @jax.custom_jvp
 def log_symmetric(A: Float[Array, "M M"]) -> Float[Array, "M M"]:
-    """log(A) = V log(Λ) Vᵀ, the matrix logarithm of the symmetric part of A = VΛVᵀ; NaN where it is not positive
-    definite. First derivatives only. An eigenvalue has an error of ε λmax, so digits are lost as cond(A) grows.
-    """
+    """log(A) = V log(Λ) Vᵀ, the matrix logarithm of the symmetric part of A = VΛVᵀ; NaN if it is not positive definite.
+    First derivatives only. Eigenvalues have errors of ε λmax, so that digits are lost as cond(A) grows."""
     values, V = _eigh(symmetric(A))
     return (V * _log(values)) @ V.T
 
@@ -78,14 +77,14 @@ def _pairs(values):
 def _daleckii_krein(V, slope, E):
     """D f(A)[E] = V (Γ ∘ VᵀEV) Vᵀ with the divided differences Γᵢⱼ = (f(λᵢ) − f(λⱼ))/(λᵢ − λⱼ), Γᵢᵢ = f′(λᵢ).
 
-    The eigenvectors' own derivative does not exist where eigenvalues coincide, this one does (Daleckii and Krein 1965;
+    It exists also where eigenvalues coincide, unlike the derivative of the eigenvectors (Daleckii and Krein 1965;
     Higham, Functions of Matrices, 3.11).
     """
     return V @ (slope * (V.T @ symmetric(E) @ V)) @ V.T
 
 
 def lower_root(A: Float[np.ndarray, "M M"]) -> Float[np.ndarray, "M M"]:
-    """Lower triangular T with TᵀT = AᵀA, on the host; AᵀA is not formed, whose small eigenvalues would be lost."""
+    """Lower triangular T with TᵀT = AᵀA, on the host, without forming AᵀA, which would lose its small eigenvalues."""
     if not np.triu(A, 1).any():
         return A
     # With J, which reverses:  AJ = QR,  so  AᵀA = (JRJ)ᵀ JRJ

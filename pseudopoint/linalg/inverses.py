@@ -7,21 +7,18 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float
 
-from .products import lower_product, lower_transposed_product
+from .blocked import lower_product, lower_transposed_product
 
 __all__ = ["Scalar", "cholesky", "inverse_of_chol", "invert", "refined_inverse", "solve_positive", "solve_square"]
 
-
 Scalar = Float[Array, ""]
 
-# Up to QUICK rows LAPACK's solve is quick, beyond SLOW it is slow. In between a quarter of the whole will do: halves of
-# halves gain nothing, and a first fit feels what they take to compile.
+# Rows up to which a triangular inverse uses LAPACK's solve and is not halved: a quarter of the matrix, within these
+# limits. Smaller blocks gain nothing, and take longer to compile.
 QUICK, SLOW = 100, 130
 
-
-# A batched LAPACK call shares its work out on XLA's thread pool and waits. Where every thread of the pool is such a
-# waiter (two calls at once on two cores), nobody works: the program hangs (seen with jaxlib 0.10.2). So under vmap,
-# factorisations go one after another.
+# Under vmap, factorisations run one after another. A batched LAPACK call shares its work out on XLA's thread pool and
+# waits. If every thread of the pool waits so (two calls on two cores), the program hangs (seen with jaxlib 0.10.2).
 
 
 @jax.custom_batching.sequential_vmap
@@ -35,7 +32,7 @@ def _inverse_of_chol(L):
 
 
 def _by_halves(L, leaf):
-    # [A 0; B C]⁻¹ = [A⁻¹ 0; −C⁻¹BA⁻¹ C⁻¹]: products do the work, two to three times faster than LAPACK's solve.
+    # [A 0; B C]⁻¹ = [A⁻¹ 0; −C⁻¹BA⁻¹ C⁻¹]: products are two to three times faster than LAPACK's solve.
     M = len(L)
     if leaf >= M:
         return lax.linalg.triangular_solve(L, jnp.eye(M, dtype=L.dtype), left_side=True, lower=True)
@@ -73,10 +70,9 @@ def _inverse_of_chol_jvp(primals, tangents):
 
 
 def refined_inverse(L: Float[Array, "M M"], inverse: Float[Array, "M M"]) -> Float[Array, "M M"]:
-    """W + (I − WL)W for W ≈ L⁻¹: one step of Newton's method (Schulz 1933), two products of triangles. No
-    derivatives.
+    """W + (I − WL)W for W ≈ L⁻¹: one step of Newton's method (Schulz 1933). No derivatives.
 
-    Products on halves leave WL − I at up to 1e-4 where cond(LLᵀ) is 1e13, and Wk is off by as much of k. After a step
+    `inverse_of_chol` leaves WL − I at up to 1e-4 if cond(LLᵀ) is 1e13, and Wk has that relative error. After the step
     Wk is as exact as a triangular solve.
     """
     off = jnp.eye(len(L), dtype=L.dtype) - lower_product(inverse, L)
@@ -85,7 +81,7 @@ def refined_inverse(L: Float[Array, "M M"], inverse: Float[Array, "M M"]) -> Flo
 
 @partial(jnp.vectorize, signature="(m,m)->(m,m),()")
 def invert(P: Float[Array, "M M"]) -> tuple[Float[Array, "M M"], Scalar]:
-    """P⁻¹ and ½ log |P⁻¹| of one positive definite matrix, or of several along leading axes; NaN where it is not."""
+    """P⁻¹ and ½ log |P⁻¹| of one or more (leading axes) positive definite matrices; NaN where one is not."""
     L = cholesky(P)
     inverse = inverse_of_chol(L)
     return lower_transposed_product(inverse, inverse), -jnp.sum(jnp.log(jnp.diagonal(L)))
@@ -93,7 +89,7 @@ def invert(P: Float[Array, "M M"]) -> tuple[Float[Array, "M M"], Scalar]:
 
 @partial(jnp.vectorize, signature="(m,m),(m)->(m)")
 def solve_positive(P: Float[Array, "M M"], b: Float[Array, " M"]) -> Float[Array, " M"]:
-    """P⁻¹b of one positive definite matrix, or of several along leading axes; NaN where it is not. No derivatives."""
+    """P⁻¹b of one or more (leading axes) positive definite matrices; NaN where one is not. No derivatives."""
     return _solve_positive(P, b)
 
 
@@ -105,5 +101,5 @@ def _solve_positive(P, b):
 
 
 def solve_square(A: Float[Array, "M M"], b: Float[Array, " M"]) -> Float[Array, " M"]:
-    """A⁻¹ b of any square A, by LU with pivots: for what is not symmetric. NaN or infinite where A is singular."""
+    """A⁻¹b of any square A, by LU with pivots; NaN or infinite if A is singular."""
     return jnp.linalg.solve(A, b)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from functools import lru_cache, partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
@@ -12,10 +12,9 @@ import optax
 from ..bounds import collapsed, elbo
 from ..data import Dataset
 from ..gaussians import AbstractGaussian, MeanChol, MeanPrecision
-from ..likelihoods import Gaussian
 from ..params import trainable
-from ..posteriors import Collapsed, IndependentLatents, Model, Whitened
-from .fullbatch import FitError, OptimiseResult, converge, lbfgsb, projected_newton
+from ..posteriors import Collapsed, Model, Whitened
+from .fullbatch import FitError, Objective, OptimiseResult, converge, lbfgsb, projected_newton
 from .minibatch import SAG, AbstractStepper, NaturalGradient, Optax, Sites, averaging, constant
 from .minibatch.loop import fit, start
 from .minibatch.schedules import Schedule
@@ -44,9 +43,8 @@ class Options(NamedTuple):
 
 
 class Optimiser(NamedTuple):
-    """A method of the papers: what it does, in words; the `method` of `recipes` that it is a way of; and the work."""
+    """A method of the papers: the `method` of `recipes` that it is a way of, and the work."""
 
-    about: str
     method: str
     run: Callable[[Model, Dataset, Options, Progress | None], OptimiseResult]
 
@@ -69,7 +67,7 @@ def in_coordinates(model: Model, coordinates: type[AbstractGaussian]) -> Model:
     """The same model, its Gaussians in other coordinates. Ordinary gradients (`MeanChol`) take what is none as it is;
     else FitError."""
     convert = lambda q: coordinates.from_natural(q.to_natural())
-    each = model.posterior.base if isinstance(model.posterior, IndependentLatents) else model.posterior
+    each = model.posterior.one
     names = [name for name in each.own if isinstance(getattr(each, name), AbstractGaussian)]
     if not names and coordinates is not MeanChol:
         raise FitError(f"{type(each).__name__} has no Gaussian q in coordinates: use 'Adam', 'GD' or 'L-BFGS'")
@@ -78,34 +76,31 @@ def in_coordinates(model: Model, coordinates: type[AbstractGaussian]) -> Model:
         if not isinstance(q, coordinates):
             q = jax.jit(convert if q.mean.ndim == 1 else jax.vmap(convert))(q)
             each = eqx.tree_at(lambda p, name=name: getattr(p, name), each, q)
-    several = isinstance(model.posterior, IndependentLatents)
-    posterior = eqx.tree_at(lambda p: p.base, model.posterior, each) if several else each
-    return Model(model.kernel, model.likelihood, posterior)
+    return eqx.tree_at(lambda m: m.posterior.one, model, each)
 
 
 def tight(model: Model, data: Dataset):
     """The tight collapsed bound."""
-    return collapsed(model, data).tight
+    return collapsed(model, data).value
 
 
 def vfe(model: Model, data: Dataset):
     """Titsias' collapsed bound."""
-    return collapsed(model, data).vfe
+    return collapsed(model, data).standard
 
 
 def tight_elbo(model: Model, data: Dataset):
     """The tight bound of all rows at the model's own q."""
-    return elbo(model, data, len(data))[0]
+    return elbo(model, data, len(data)).value
 
 
 def standard_elbo(model: Model, data: Dataset):
     """The standard bound of all rows at the model's own q."""
-    return elbo(model, data, len(data), tight=False)[0]
+    return elbo(model, data, len(data)).standard
 
 
 def _points(model):
-    base: Any = model.posterior.base if isinstance(model.posterior, IndependentLatents) else model.posterior
-    return [base.Z, base.O] if hasattr(base, "O") else base.Z
+    return model.posterior.points
 
 
 def _stepping(coordinates, make, whole=False):
@@ -144,7 +139,7 @@ def _means(minimiser):
     """All rows, q integrated out."""
 
     def run(model, data, options, progress):
-        if not isinstance(model.likelihood, Gaussian):
+        if model.likelihood.gaussian_noise is None:
             name = model.likelihood.name
             raise FitError(f"q can be integrated out for a Gaussian likelihood, not for {name}: use 'NGD+Adam'")
         points = Model(model.kernel, model.likelihood, Collapsed(model.posterior.Z, model.posterior.jitter))
@@ -164,14 +159,13 @@ def _with_best_q(points: Model, data) -> Model:
 
 
 def _quasi_newton(bound, model, frozen, data, options, progress):
-    scale = float(len(data))
-    return lbfgsb(bound, trainable(model, *frozen), data, max_iter=options.steps or 200, progress=progress, scale=scale)
+    objective = Objective(bound, trainable(model, *frozen), data, scale=float(len(data)), progress=progress)
+    return lbfgsb(objective, max_iter=options.steps or 200)
 
 
 def _newton(bound, model, frozen, data, options, progress):
-    scale = float(len(data))
-    numbers = trainable(model, *frozen)
-    return projected_newton(bound, numbers, data, max_iter=options.steps or 50, progress=progress, scale=scale)
+    objective = Objective(bound, trainable(model, *frozen), data, scale=float(len(data)), progress=progress)
+    return projected_newton(objective, max_iter=options.steps or 50)
 
 
 # Each is made once for the same options: a new optax optimiser is a new function, which JAX would compile again.
@@ -209,8 +203,8 @@ def _natural_and_adam(N: int, B: int, options: Options, dual: bool = False) -> A
 
 @lru_cache(maxsize=32)
 def _natural_and_descent(N: int, B: int, options: Options) -> AbstractStepper:
-    rest = _descent(N, options.learning_rate or 0.1, options.steps)
-    return NaturalGradient(_gamma(options, averaging(N, B, 5.0, 0.1)), rest, _frozen(options), options.tight)
+    descent = _descent(N, options.learning_rate or 0.1, options.steps)
+    return NaturalGradient(_gamma(options, averaging(N, B, 5.0, 0.1)), descent, _frozen(options), options.tight)
 
 
 @lru_cache(maxsize=32)
@@ -241,56 +235,23 @@ def _fixed_points(run):
     return lambda model, data, options, progress: run(model, data, options._replace(learn_inducing=False), progress)
 
 
+# By the names of `names.OPTIMISERS`.
 OPTIMISERS: dict[str, Optimiser] = {
     # Salimbeni, Eleftheriadis and Hensman 2018
-    "NGD": Optimiser(
-        "natural gradients for q; hyperparameters and points stay", "svgp", _stepping(MeanPrecision, _natural)
-    ),
-    "NGD+Adam": Optimiser(
-        "natural gradients for q, Adam for all else, in one pass", "svgp", _stepping(MeanPrecision, _natural_and_adam)
-    ),
-    "Adam": Optimiser("Adam for everything, q by its Cholesky factor", "svgp", _stepping(MeanChol, _all_by_adam)),
-    "GD": Optimiser(
-        "gradient descent for everything, q by its Cholesky factor", "svgp", _stepping(MeanChol, _all_by_descent)
-    ),
-    "L-BFGS": Optimiser(
-        "L-BFGS-B on all rows for everything, q by its Cholesky factor", "svgp", _climbing(_quasi_newton)
-    ),
+    "NGD": Optimiser("svgp", _stepping(MeanPrecision, _natural)),
+    "NGD+Adam": Optimiser("svgp", _stepping(MeanPrecision, _natural_and_adam)),
+    "Adam": Optimiser("svgp", _stepping(MeanChol, _all_by_adam)),
+    "GD": Optimiser("svgp", _stepping(MeanChol, _all_by_descent)),
+    "L-BFGS": Optimiser("svgp", _climbing(_quasi_newton)),
     # Izmailov: pseudo-points fixed
-    "svi-natural": Optimiser(
-        "natural gradients for q, gradient descent for hyperparameters; points stay",
-        "svgp",
-        _fixed_points(_stepping(MeanPrecision, _natural_and_descent)),
-    ),
-    "svi-SAG": Optimiser(
-        "stochastic average gradient, q by its Cholesky factor; points stay",
-        "svgp",
-        _fixed_points(_stepping(MeanChol, _averaged)),
-    ),
-    "svi-FG": Optimiser(
-        "gradient descent on all rows, q by its Cholesky factor; points stay",
-        "svgp",
-        _fixed_points(_stepping(MeanChol, _all_by_descent, whole=True)),
-    ),
-    "svi-L-BFGS-B": Optimiser(
-        "L-BFGS-B on all rows, q by its Cholesky factor; points stay", "svgp", _fixed_points(_climbing(_quasi_newton))
-    ),
-    "vi-means": Optimiser(
-        "L-BFGS-B on the collapsed bound; points stay", "collapsed", _fixed_points(_means(_quasi_newton))
-    ),
-    "means-L-BFGS-B": Optimiser("the same as vi-means", "collapsed", _fixed_points(_means(_quasi_newton))),
-    "means-PN": Optimiser(
-        "projected Newton on the collapsed bound; points stay", "collapsed", _fixed_points(_means(_newton))
-    ),
+    "svi-natural": Optimiser("svgp", _fixed_points(_stepping(MeanPrecision, _natural_and_descent))),
+    "svi-SAG": Optimiser("svgp", _fixed_points(_stepping(MeanChol, _averaged))),
+    "svi-FG": Optimiser("svgp", _fixed_points(_stepping(MeanChol, _all_by_descent, whole=True))),
+    "svi-L-BFGS-B": Optimiser("svgp", _fixed_points(_climbing(_quasi_newton))),
+    "vi-means": Optimiser("collapsed", _fixed_points(_means(_quasi_newton))),
+    "means-L-BFGS-B": Optimiser("collapsed", _fixed_points(_means(_quasi_newton))),
+    "means-PN": Optimiser("collapsed", _fixed_points(_means(_newton))),
     # Beyond the papers
-    "t-SVGP": Optimiser(
-        "NGD+Adam, the data's part of q held while hyperparameters move (Adam et al. 2021)",
-        "svgp",
-        _stepping(MeanPrecision, partial(_natural_and_adam, dual=True)),
-    ),
-    "sites": Optimiser(
-        "incremental sites for q, a number or two a row; hyperparameters and points stay",
-        "svgp",
-        _stepping(MeanPrecision, _sites),
-    ),
+    "t-SVGP": Optimiser("svgp", _stepping(MeanPrecision, partial(_natural_and_adam, dual=True))),
+    "sites": Optimiser("svgp", _stepping(MeanPrecision, _sites)),
 }

@@ -4,7 +4,7 @@ Opper and Archambeau 2009 at Z = X; Panos et al. 2018 and Kobe 2021 (3.5) to (3.
 """
 
 from abc import abstractmethod
-from typing import ClassVar
+from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -13,11 +13,12 @@ from jaxtyping import Array, Float
 from ..kernels import AbstractKernel
 from ..linalg import Factor, Scalar, default_jitter, dots, factorise
 from ..params import Number, clipped, positive, real, softplus
-from .base import AbstractPosterior, AbstractProjection, Marginals, Points, Predictor
+from .base import AbstractBasis, AbstractPosterior, AbstractProjection, Marginals, Points, Predictor
 
 __all__ = [
     "AbstractPrecisionCoordinates",
     "AbstractWeights",
+    "CovarianceBasis",
     "DirectPrecision",
     "LogPrecision",
     "PseudoObservations",
@@ -53,7 +54,7 @@ class PseudoObservations(AbstractPrecisionCoordinates):
     """θ and g = exp(ξ): q(u) ∝ p(u) Πᵢ exp(θᵢuᵢ − ½gᵢuᵢ²), the prior and Gaussian observations θᵢ/gᵢ of variance 1/gᵢ.
 
     With both held q follows the prior as hyperparameters move and stays near its optimum; with μ held it does not (see
-    `AbstractDiagonalPrecisionStep`). They are natural parameters of the family, θ = S⁻¹m = (I + GK)μ (Kobe 2021, 3.5,
+    `optimise.minibatch.diagonal`). They are natural parameters of the family, θ = S⁻¹m = (I + GK)μ (Kobe 2021, 3.5,
     in other coordinates; for a dense G, Adam, Chang, Khan and Solin 2021); at g → 0 θ is μ.
     """
 
@@ -109,6 +110,19 @@ class DirectPrecision(AbstractWeights):
     g: Vector = clipped(1e-10)
 
 
+class CovarianceBasis(AbstractBasis):
+    """Points Z, K = K_uu without jitter and without a factor, and the jitter for G⁻¹."""
+
+    kernel: AbstractKernel
+    Z: Float[Array, "M D"]
+    K: Float[Array, "M M"]
+    jitter: Scalar
+
+    def rows(self, X: Float[Array, "N D"]) -> tuple[Float[Array, "M N"], Float[Array, " N"]]:
+        """k(Z, X) and kᵢᵢ."""
+        return self.kernel(self.Z, X), self.kernel.diag(X)
+
+
 class DiagonalPrecisionProjection(AbstractProjection):
     """q(f) of q(u) = N(Kμ, S), S = (K⁻¹ + G)⁻¹, from the factor of B = I + G^½KG^½ = LLᵀ alone. With D = L⁻¹G^½,
         (K + G⁻¹)⁻¹ = DᵀD,        S = K − (DK)ᵀDK                                   (Kobe 3.5)
@@ -116,11 +130,7 @@ class DiagonalPrecisionProjection(AbstractProjection):
     B is K + G⁻¹ with both sides scaled by G^½: no eigenvalue is below 1, also where K is singular or g → 0.
     """
 
-    shared: ClassVar[tuple[str, ...]] = ("kernel", "Z", "K", "jitter")
-    kernel: AbstractKernel
-    Z: Float[Array, "M D"]
-    K: Float[Array, "M M"]
-    jitter: Scalar
+    basis: CovarianceBasis
     mu: Float[Array, " M"]
     g: Float[Array, " M"]
     B: Factor
@@ -130,34 +140,31 @@ class DiagonalPrecisionProjection(AbstractProjection):
         """KL[q ‖ p] = ½ μᵀKμ − ½ tr((K + G⁻¹)⁻¹K) + ½ log |K + G⁻¹| − ½ log |G⁻¹|                   (Kobe 3.7)
         = ½ μᵀKμ − ½ (M − tr B⁻¹) + ½ log |B|, for G^½KG^½ = B − I. K⁻¹ and log |K| have cancelled.
         """
-        M = self.K.shape[0]
+        K, M = self.basis.K, len(self.mu)
         # tr B⁻¹ = ‖L⁻¹‖²
-        trace = jnp.sum(self.B.whiten(jnp.eye(M, dtype=self.K.dtype)) ** 2)
-        return 0.5 * (self.mu @ (self.K @ self.mu) - (M - trace)) + self.B.half_logdet()
+        trace = jnp.sum(self.B.whiten(jnp.eye(M, dtype=K.dtype)) ** 2)
+        return 0.5 * (self.mu @ (K @ self.mu) - (M - trace)) + self.B.half_logdet()
 
-    def marginals(self, X: Float[Array, "N D"]) -> Marginals:
-        """q(f) at the rows of X. V f comes as a whole, so all of it counts as explained and the residual is 0: there
-        is nothing for the tight bound to shrink, and `bounds.elbo` is the standard bound whatever `tight` says.
+    def marginals_at(self, rows: Any) -> Marginals:
+        """V f comes as a whole, so all of it counts as explained and the residual is 0: there is nothing for the tight
+        bound to shrink, and both values of `bounds.elbo` are the standard bound.
         """
-        Kux, prior = self.kernel(self.Z, X), self.kernel.diag(X)
+        Kux, prior = rows
         down = self.B.whiten(jnp.sqrt(self.g)[:, None] * Kux)
         # Beneath what the difference resolves a variance is rounding error, and at 0 its root has no derivative.
         variance = jnp.maximum(prior - dots(down, down), jnp.finfo(Kux.dtype).eps * prior)
         return Marginals(Kux.T @ self.mu, variance, jnp.zeros_like(variance))
 
-    def moments(self, X: Float[Array, "N D"]) -> tuple[Float[Array, " N"], Float[Array, " N"]]:
-        """As `marginals`."""
-        return self.marginals(X).moments
-
     def predictor(self) -> Predictor:
         """α = μ, W = L⁻¹G^½, s = 0."""
-        W = self.B.inverse * jnp.sqrt(self.g)
-        return Predictor(self.kernel, self.Z, self.mu, self.Z, W, jnp.zeros_like(self.g), self.jitter, True)
+        at, W = self.basis, self.B.inverse * jnp.sqrt(self.g)
+        return Predictor(at.kernel, at.Z, self.mu, at.Z, W, jnp.zeros_like(self.g), at.jitter, True)
 
     def covariance(self) -> Float[Array, "M M"]:
         """S = K − (DK)ᵀDK of q(u)."""
-        DK = (self.B.inverse * jnp.sqrt(self.g)) @ self.K
-        return self.K - DK.T @ DK
+        K = self.basis.K
+        DK = (self.B.inverse * jnp.sqrt(self.g)) @ K
+        return K - DK.T @ DK
 
 
 class DiagonalPrecision(AbstractPosterior):
@@ -173,15 +180,20 @@ class DiagonalPrecision(AbstractPosterior):
     q: AbstractPrecisionCoordinates
     jitter: float | None = eqx.field(static=True, default=None)
 
-    def project(self, kernel: AbstractKernel) -> DiagonalPrecisionProjection:
-        """One factorisation, of I + G^½KG^½."""
-        Z, g = jnp.asarray(self.Z), jnp.asarray(self.q.g)
+    def basis(self, kernel: AbstractKernel) -> CovarianceBasis:
+        """No factorisation: that of B depends on q."""
+        Z = jnp.asarray(self.Z)
         K = kernel(Z, Z)
         jitter = (default_jitter(Z.dtype) if self.jitter is None else self.jitter) * jnp.mean(jnp.diagonal(K))
+        return CovarianceBasis(kernel, Z, K, jitter)
+
+    def on(self, basis: CovarianceBasis) -> DiagonalPrecisionProjection:
+        """One factorisation, of I + G^½KG^½."""
+        K, g = basis.K, jnp.asarray(self.q.g)
         # (G⁻¹ + εk̄)⁻¹
-        g = g / (1 + jitter * g)
+        g = g / (1 + basis.jitter * g)
         root = jnp.sqrt(g)
         # Where rounding alone has pushed an eigenvalue of K below −1/g, B takes a jitter: the divergence is then too
         # large, so that a bound stays one.
         B = factorise(jnp.eye(len(g), dtype=K.dtype) + root[:, None] * K * root)
-        return DiagonalPrecisionProjection(kernel, Z, K, jitter, self.q.weights(K, g, B), g, B)
+        return DiagonalPrecisionProjection(basis, self.q.weights(K, g, B), g, B)

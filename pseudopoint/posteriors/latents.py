@@ -12,96 +12,57 @@ from jaxtyping import Array, Float
 from ..kernels import AbstractKernel
 from ..linalg import Scalar
 from ..params import Number
-from .base import AbstractPosterior, Marginals, Points, Predictor
+from .base import AbstractPosterior, AbstractProjection, AbstractWrapper, Marginals, Points, Predictor
 
 __all__ = ["IndependentLatents", "Predictors", "Projections"]
 
 
-class IndependentLatents(AbstractPosterior):
+class IndependentLatents(AbstractWrapper):
     """C independent latent functions through the same pseudo-points: what is each one's `own` has a leading axis C.
 
-    They share the kernel, and so one factorisation; or they have `separate` ones, and every number of the kernel has
-    the leading axis too. Formulas stay those of one function: the axis is a vmap.
+    They share the kernel, and so one basis; or they have `separate` ones, and every number of the kernel has the
+    leading axis too. Formulas stay those of one function: the axis is a vmap.
     """
 
     base: AbstractPosterior
     separate: bool = eqx.field(static=True, default=False)
 
     @property
-    def one(self) -> Any:
-        """The family of each function, its own fields with a leading axis C."""
-        return self.base
-
-    @property
     def num_latents(self) -> int:
         """C."""
-        return len(jax.tree.leaves(self.base.q)[0])
+        return len(jax.tree.leaves(self.q)[0])
 
-    @property
-    def points(self) -> tuple:
-        """Those of all functions."""
-        return self.base.points
+    def basis(self, kernel: AbstractKernel) -> Any:
+        """That of all; of separate kernels C, with a leading axis."""
+        return jax.vmap(self.base.basis)(kernel) if self.separate else self.base.basis(kernel)
 
-    # Any: `trainable` walks models of numbers that stand for places.
-    @property
-    def Z(self) -> Any:
-        """The pseudo-points of all."""
-        return self.base.Z
-
-    @property
-    def q(self) -> Any:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """All q, with a leading axis C."""
-        return self.base.q
-
-    @property
-    def jitter(self) -> Any:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """As for one."""
-        return self.base.jitter
-
-    def project(self, kernel: AbstractKernel) -> "Projections":
+    def on(self, basis: Any) -> "Projections":
         """C projections."""
-        base, names = self.base, self.base.own
-        select = lambda posterior: [getattr(posterior, name) for name in names]
+        own = lambda posterior: [getattr(posterior, name) for name in posterior.own]
 
-        def parts(own, kernel):
-            p = eqx.tree_at(select, base, own).project(kernel)
-            return _split(p, p.shared)
+        def project(numbers, basis):
+            projection = eqx.tree_at(own, self.base, numbers).on(basis)
+            return eqx.tree_at(_basis, projection, None)  # which has its axis, or none, already
 
-        axis = 0 if self.separate else None
-        return Projections(*jax.vmap(parts, (0, axis), (axis, 0))(select(base), kernel), self.separate)
-
-    def at(self, kernel: AbstractKernel, X: Float[Array, "N D"]) -> "IndependentLatents":
-        """With what all functions of one kernel share."""
-        return self if self.separate else eqx.tree_at(lambda p: p.base, self, self.base.at(kernel, X))
+        projections = jax.vmap(project, (0, 0 if self.separate else None))(own(self.base), basis)
+        return Projections(eqx.tree_at(_basis, projections, basis, is_leaf=lambda x: x is None), self.separate)
 
 
-def _split(tree, names):
-    """What is named, and all else: two trees of the same form, each with None where the other has something."""
-    select = lambda tree: [getattr(tree, name) for name in names]
-    nowhere, everywhere = (lambda tree, x=x: jax.tree.map(lambda _: x, tree) for x in (False, True))
-    return eqx.partition(tree, eqx.tree_at(select, nowhere(tree), everywhere(select(tree))))
+_basis = lambda projection: projection.basis
 
 
-class AbstractSeveral(eqx.Module):
-    """C things of one class: what they `share` (unless separate), and each one's `own`, with a leading axis C."""
+class Projections(AbstractProjection):
+    """C projections: every number of `base` has a leading axis C, but for those of the basis unless separate."""
 
-    share: eqx.AbstractVar[Any]
-    own: eqx.AbstractVar[Any]
-    separate: eqx.AbstractVar[bool]
-
-    def map(self, function: Callable[..., Any], out_axes: Any = 0, also: tuple = ()) -> Any:
-        """The function of each, and of what else each has, `also` with a leading axis C; its values have one too."""
-        axes = (0 if self.separate else None, 0, *(0 for _ in also))
-        of = lambda share, own, *also: function(eqx.combine(share, own), *also)
-        return jax.vmap(of, axes, out_axes)(self.share, self.own, *also)
-
-
-class Projections(AbstractSeveral):
-    """C projections."""
-
-    share: Any
-    own: Any
+    base: AbstractProjection
     separate: bool = eqx.field(static=True)
+    basis = property(lambda self: self.base.basis)
+
+    def map(self, function: Callable[..., Any], also: tuple = (), out_axes: Any = 0) -> Any:
+        """The function of each projection, and of what else each has, `also` with a leading axis C; as its values."""
+        axes = jax.tree.map(lambda _: 0, self.base)
+        axes = axes if self.separate else eqx.tree_at(_basis, axes, None)
+        return jax.vmap(function, (axes, *(0 for _ in also)), out_axes)(self.base, *also)
 
     @property
     def log_prior(self) -> Scalar:
@@ -113,31 +74,51 @@ class Projections(AbstractSeveral):
         """The sum of all."""
         return jnp.sum(self.map(lambda p: p.divergence))
 
-    def marginals(self, X: Float[Array, "N D"]) -> Marginals:
-        """Those of all, [C, N]."""
-        each = eqx.combine(self.share, self.own)
-        if self.separate or not each.stacks:
-            return Marginals(*self.map(lambda p: tuple(p.marginals(X))))
-        mean, explained, residual = each.marginals(X)
-        return Marginals(mean, explained, jnp.broadcast_to(residual, mean.shape))
+    def rows(self, X: Float[Array, "N D"]) -> Any:
+        """Those of the basis; of separate kernels C, with a leading axis."""
+        return self.map(lambda p: p.rows(X)) if self.separate else self.base.rows(X)
 
-    def moments(self, X: Float[Array, "N D"]) -> tuple[Float[Array, "C N"], Float[Array, "C N"]]:
-        """As `marginals`, whose slope in K_uu is one for all functions together; by `moments` it is one for each."""
-        return self.marginals(X).moments
+    def marginals_at(self, rows: Any) -> Marginals:
+        """Those of all, [C, N]. The slope of these in K_uu is one for all functions; those of each moments would be C,
+        so that `moments_at` is not that of each."""
+        if self.separate:
+            return self.map(lambda p, rows: p.marginals_at(rows), (rows,))
+        if not self.base.stacks:
+            return self.map(lambda p: p.marginals_at(rows))
+        mean, explained, residual = self.base.marginals_at(rows)
+        return Marginals(mean, explained, jnp.broadcast_to(residual, mean.shape))
 
     def predictor(self) -> "Predictors":
         """C predictors."""
         split = lambda p: _split(p.predictor(), Predictor.common)
-        share, own = self.map(split, (0 if self.separate else None, 0))
+        share, own = self.map(split, out_axes=(0 if self.separate else None, 0))
         return Predictors(share, own, self.separate)
 
 
-class Predictors(AbstractSeveral):
-    """C predictors."""
+def _split(tree, names):
+    """What is named, and all else: two trees of the same form, each with None where the other has something."""
+    select = lambda tree: [getattr(tree, name) for name in names]
+    nowhere, everywhere = (lambda tree, x=x: jax.tree.map(lambda _: x, tree) for x in (False, True))
+    return eqx.partition(tree, eqx.tree_at(select, nowhere(tree), everywhere(select(tree))))
+
+
+class Predictors(eqx.Module):
+    """C predictors: what they `share` (unless separate), and each one's `own`, with a leading axis C."""
 
     share: Any
     own: Any
     separate: bool = eqx.field(static=True)
+
+    @property
+    def leading(self) -> tuple[int, ...]:
+        """(C,): the leading axes of what it predicts."""
+        return (len(jax.tree.leaves(self.own)[0]),)
+
+    def map(self, function: Callable[..., Any], also: tuple = ()) -> Any:
+        """The function of each, and of what else each has, `also` with a leading axis C; its values have one too."""
+        axes = (0 if self.separate else None, 0, *(0 for _ in also))
+        of = lambda share, own, *also: function(eqx.combine(share, own), *also)
+        return jax.vmap(of, axes)(self.share, self.own, *also)
 
     @property
     def Zv(self) -> Points:

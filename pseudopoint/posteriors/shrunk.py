@@ -3,55 +3,50 @@
 from typing import Any
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..kernels import AbstractKernel
 from ..linalg import Scalar
 from ..params import Number, positive
-from .base import AbstractPosterior, Marginals
-from .latents import IndependentLatents
+from .base import AbstractPosterior, AbstractProjection, AbstractWrapper, Marginals
 
 __all__ = ["ShrunkResidual", "ShrunkResidualProjection"]
 
 
-class ShrunkResidualProjection(eqx.Module):
+class ShrunkResidualProjection(AbstractProjection):
     """As `base`, with v dᵢ in place of dᵢ at the rows, for a cost of ½ CN (v − 1 − log v) nats."""
 
-    base: Any
+    base: AbstractProjection
     v: Scalar
-    rows: int = eqx.field(static=True)
-
-    @property
-    def _cost(self):
-        return 0.5 * self.rows * (self.v - 1 - jnp.log(self.v))
+    cost: Scalar
+    basis = property(lambda self: self.base.basis)
 
     @property
     def log_prior(self) -> Scalar:
         """E_q[log p(u)] less the cost."""
-        return self.base.log_prior - self._cost
+        return self.base.log_prior - self.cost
 
     @property
     def divergence(self) -> Scalar:
         """KL[q(f, u) ‖ p(f, u)], f at the rows."""
-        return self.base.divergence + self._cost
+        return self.base.divergence + self.cost
 
-    def marginals(self, X: Float[Array, "N D"]) -> Marginals:
+    def rows(self, X: Float[Array, "N D"]) -> Any:
+        """Those of `base`."""
+        return self.base.rows(X)
+
+    def marginals_at(self, rows: Any) -> Marginals:
         """q(f) at rows of the training table."""
-        mean, explained, residual = self.base.marginals(X)
+        mean, explained, residual = self.base.marginals_at(rows)
         return Marginals(mean, explained, self.v * residual)
-
-    def moments(self, X: Float[Array, "N D"]) -> tuple[Float[Array, "*C N"], Float[Array, "*C N"]]:
-        """As `marginals`."""
-        return self.marginals(X).moments
 
     def predictor(self) -> Any:
         """That of `base`: away from the rows nothing is surer than the prior says."""
         return self.base.predictor()
 
 
-class ShrunkResidual(AbstractPosterior):
+class ShrunkResidual(AbstractWrapper):
     """`base`, with q(f | u) = N(E[f | u], v D) at the `num_data` rows, D = K_ff − Q_ff (methods a.3; Titsias 2025).
 
     v is one number for all rows, learned or at its best value (`bounds.shrunk`); 1 gives the standard bound. It serves
@@ -62,24 +57,15 @@ class ShrunkResidual(AbstractPosterior):
     base: AbstractPosterior
     num_data: int = eqx.field(static=True)
     v: Float[Number, ""] = positive(default=1.0)
+    num_latents = property(lambda self: self.base.num_latents)  # pyright: ignore[reportIncompatibleMethodOverride]
+    unshrunk = property(lambda self: self.base)  # pyright: ignore[reportIncompatibleMethodOverride]
 
-    # Any: `trainable` walks models of numbers that stand for places.
-    @property
-    def Z(self) -> Any:
-        """The pseudo-points of `base`."""
-        return self.base.Z
-
-    @property
-    def q(self) -> Any:  # pyright: ignore[reportIncompatibleVariableOverride]
+    def basis(self, kernel: AbstractKernel) -> Any:
         """That of `base`."""
-        return self.base.q
+        return self.base.basis(kernel)
 
-    @property
-    def jitter(self) -> Any:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """That of `base`."""
-        return self.base.jitter
-
-    def project(self, kernel: AbstractKernel) -> ShrunkResidualProjection:
-        """That of `base`, and the cost."""
-        C = jax.tree.leaves(self.base.q)[0].shape[0] if isinstance(self.base, IndependentLatents) else 1
-        return ShrunkResidualProjection(self.base.project(kernel), jnp.asarray(self.v), C * self.num_data)
+    def on(self, basis: Any) -> ShrunkResidualProjection:
+        """The projection of `base`, and the cost."""
+        v = jnp.asarray(self.v)
+        cost = 0.5 * (self.num_latents * self.num_data) * (v - 1 - jnp.log(v))
+        return ShrunkResidualProjection(self.base.on(basis), v, cost)

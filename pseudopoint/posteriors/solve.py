@@ -1,6 +1,6 @@
 """SOLVE-GP: pseudo-points of two kinds, for f∥, what u = f(Z) says of f, and for f⊥, what is left of it at O."""
 
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -11,6 +11,7 @@ from ..kernels import AbstractKernel
 from ..linalg import Factor, Scalar, default_jitter, dots, factorise, quad_diag, transposed_product
 from ..params import Number
 from .base import (
+    AbstractBasis,
     AbstractPosterior,
     AbstractProjection,
     Marginals,
@@ -21,7 +22,7 @@ from .base import (
     prior_factor,
 )
 
-__all__ = ["BlockOptimum", "SolveGP", "SolveProjection", "block_optimum"]
+__all__ = ["BlockOptimum", "SolveBasis", "SolveGP", "SolveProjection", "block_optimum"]
 
 
 class Moments(NamedTuple):
@@ -31,21 +32,32 @@ class Moments(NamedTuple):
     cov: Float[Array, "M M"]
 
 
-class SolveProjection(AbstractProjection):
-    """q(f) through aᵢ = L⁻¹k_ui and cᵢ = L_c⁻¹(k_Oi − A_Oᵀaᵢ), A_O = L⁻¹K_uO, L_cL_cᵀ = K_OO − A_OᵀA_O + εI:
-        E f(x) = aᵀm + cᵀm_w        V f(x) = aᵀSa + cᵀS_wc + (k(x, x) − ‖a‖² − ‖c‖²).
-    `log_prior` is E_q[log p(v) + log p(w)], `entropy` that of q(v)q(w). `probe` is a covariance of v and w that is 0:
-    the slope of a bound in it is what couples the means of both (`optimisers.solve`).
-    """
+class SolveBasis(AbstractBasis):
+    """Features aᵢ = L⁻¹k_ui of Z, and cᵢ = L_c⁻¹(k_Oi − A_Oᵀaᵢ) of what is left of O, A_O = L⁻¹K_uO."""
 
-    shared: ClassVar[tuple[str, ...]] = ("kernel", "Z", "O", "Kuu", "AO", "C")
-    stacks: ClassVar[bool] = True
     kernel: AbstractKernel
     Z: Float[Array, "M D"]
     O: Float[Array, "M2 D"]
     Kuu: Factor
     AO: Float[Array, "M M2"]
     C: Factor
+
+    def rows(self, X: Float[Array, "N D"]) -> tuple[Float[Array, "M N"], Float[Array, "M2 N"], Float[Array, " N"]]:
+        """aᵢ, cᵢ and the residual kᵢᵢ − ‖aᵢ‖² − ‖cᵢ‖²."""
+        A = self.Kuu.whiten(self.kernel(self.Z, X))
+        C = self.C.whiten(self.kernel(self.O, X) - transposed_product(self.AO, A))
+        return A, C, jnp.maximum(self.kernel.diag(X) - dots(A, A) - dots(C, C), 0)
+
+
+class SolveProjection(AbstractProjection):
+    """q(f) through aᵢ = L⁻¹k_ui and cᵢ = L_c⁻¹(k_Oi − A_Oᵀaᵢ), A_O = L⁻¹K_uO, L_cL_cᵀ = K_OO − A_OᵀA_O + εI:
+        E f(x) = aᵀm + cᵀm_w        V f(x) = aᵀSa + cᵀS_wc + (k(x, x) − ‖a‖² − ‖c‖²).
+    `log_prior` is E_q[log p(v) + log p(w)], `entropy` that of q(v)q(w). `probe` is a covariance of v and w that is 0:
+    the slope of a bound in it is what couples the means of both (`optimise.minibatch.solve`).
+    """
+
+    stacks: ClassVar[bool] = True
+    basis: SolveBasis
     v: Moments
     w: Moments
     log_prior: Scalar
@@ -57,35 +69,26 @@ class SolveProjection(AbstractProjection):
         """KL[q(v) ‖ p(v)] + KL[q(w) ‖ p(w)]."""
         return -self.log_prior - self.entropy
 
-    def features(self, X: Float[Array, "N D"]) -> tuple[Float[Array, "M N"], Float[Array, "M2 N"], Float[Array, " N"]]:
-        """aᵢ, cᵢ and the residual kᵢᵢ − ‖aᵢ‖² − ‖cᵢ‖²."""
-        A = self.Kuu.whiten(self.kernel(self.Z, X))
-        C = self.C.whiten(self.kernel(self.O, X) - transposed_product(self.AO, A))
-        return A, C, jnp.maximum(self.kernel.diag(X) - dots(A, A) - dots(C, C), 0)
-
-    def marginals(self, X: Float[Array, "N D"]) -> Marginals:
-        """q(f) at the rows of X."""
-        A, C, residual = self.features(X)
+    def marginals_at(self, rows: Any) -> Marginals:
+        """q(f) at rows."""
+        A, C, residual = rows
         explained = quad_diag(self.v.cov, A) + quad_diag(self.w.cov, C)
         if self.probe is not None:
             explained = explained + 2 * dots(A, self.probe @ C)
         return Marginals(self.v.mean @ A + self.w.mean @ C, explained, residual)
 
-    def moments(self, X: Float[Array, "N D"]) -> tuple[Float[Array, " N"], Float[Array, " N"]]:
-        """As `marginals`."""
-        return self.marginals(X).moments
-
     def predictor(self) -> Predictor:
         """With the pseudo-points Z ∪ O and D = [[L⁻¹, 0], [−L_c⁻¹A_OᵀL⁻¹, L_c⁻¹]], the inverse of their joint Cholesky
         factor: α = Dᵀ[m; m_w], W = [[Qᵀ, 0], [0, Q_wᵀ]] D.
         """
-        first = jnp.pad(self.Kuu.inverse, ((0, 0), (0, len(self.O))))
-        second = jnp.concatenate([-self.C.inverse @ (self.AO.T @ self.Kuu.inverse), self.C.inverse], axis=1)
+        at = self.basis
+        first = jnp.pad(at.Kuu.inverse, ((0, 0), (0, len(at.O))))
+        second = jnp.concatenate([-at.C.inverse @ (at.AO.T @ at.Kuu.inverse), at.C.inverse], axis=1)
         blocks = directions(self.v.cov, first), directions(self.w.cov, second)
         W, s = (jnp.concatenate(parts) for parts in zip(*blocks, strict=True))
-        points, alpha = jnp.concatenate([self.Z, self.O]), first.T @ self.v.mean + second.T @ self.w.mean
-        jitter = jnp.maximum(self.Kuu.jitter, self.C.jitter)
-        return Predictor(self.kernel, points, alpha, points, W, s, jitter, True)
+        points, alpha = jnp.concatenate([at.Z, at.O]), first.T @ self.v.mean + second.T @ self.w.mean
+        jitter = jnp.maximum(at.Kuu.jitter, at.C.jitter)
+        return Predictor(at.kernel, points, alpha, points, W, s, jitter, True)
 
 
 class SolveGP(AbstractPosterior):
@@ -96,22 +99,27 @@ class SolveGP(AbstractPosterior):
     """
 
     own: ClassVar[tuple[str, ...]] = ("q", "r")
+    places: ClassVar[tuple[str, ...]] = ("Z", "O")
     Z: Points
     O: Float[Number, "M2 D"]
     q: AbstractGaussian
     r: AbstractGaussian
     jitter: float | None = eqx.field(static=True, default=None)
 
-    def project(self, kernel: AbstractKernel) -> SolveProjection:
+    def basis(self, kernel: AbstractKernel) -> SolveBasis:
         """Two factorisations, of K_uu and of K_OO − A_OᵀA_O."""
         Z, O = jnp.asarray(self.Z), jnp.asarray(self.O)
-        v, w = (Moments(jnp.asarray(q.mean), q.covariance()) for q in (self.q, self.r))
         Kuu = prior_factor(kernel, Z, self.jitter)
         AO = Kuu.whiten(kernel(Z, O))
         C = _orthogonal_factor(kernel(O, O), AO, default_jitter(Z.dtype) if self.jitter is None else self.jitter)
+        return SolveBasis(kernel, Z, O, Kuu, AO, C)
+
+    def on(self, basis: SolveBasis) -> SolveProjection:
+        """q(v)q(w), independent of each other."""
+        v, w = (Moments(jnp.asarray(q.mean), q.covariance()) for q in (self.q, self.r))
         log_prior = log_standard_normal(v.mean, v.cov) + log_standard_normal(w.mean, w.cov)
         entropy = self.q.entropy() + self.r.entropy()
-        return SolveProjection(kernel, Z, O, Kuu, AO, C, v, w, log_prior, entropy)
+        return SolveProjection(basis, v, w, log_prior, entropy)
 
 
 def _orthogonal_factor(KOO, AO, jitter) -> Factor:

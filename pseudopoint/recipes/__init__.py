@@ -2,6 +2,6 @@
 
 from .families import FAMILIES
 from .methods import fit_model
-from .settings import METHODS, Fitted, Settings, choose_method, choose_num_inducing
+from .settings import Fitted, Settings, choose_method, choose_num_inducing
 
-__all__ = ["FAMILIES", "METHODS", "Fitted", "Settings", "choose_method", "choose_num_inducing", "fit_model"]
+__all__ = ["FAMILIES", "Fitted", "Settings", "choose_method", "choose_num_inducing", "fit_model"]

@@ -40,10 +40,9 @@ __all__ = ["FAMILIES", "Family", "prior_q", "family_steppers", "several"]
 
 
 class Family(NamedTuple):
-    """What a family is, in words; whether it has more points O; how it starts from points and a kernel; and its stepper
-    for (γ, optimiser of the rest or None, frozen, tight)."""
+    """Whether a family has more points O; how it starts from points and a kernel; and its stepper for (γ,
+    hyper_optimiser or None, frozen, tight)."""
 
-    about: str
     more_points: bool
     start: Callable[[Any, Any, AbstractKernel], AbstractPosterior]
     stepper: Callable[..., AbstractStepper | None]
@@ -72,37 +71,20 @@ def _zeros(points):
     return jnp.zeros(len(points), points.dtype)
 
 
-def _natural(gamma, rest, frozen, tight):
-    return NaturalGradient(gamma, rest, frozen, tight)
+def _ordinary(gamma, hyper_optimiser, frozen, tight):
+    return None if hyper_optimiser is None else Optax(hyper_optimiser, frozen, tight)
 
 
-def _orthogonal(gamma, rest, frozen, tight):
-    return OrthogonalNaturalGradient(gamma, rest=rest, frozen=frozen, tight=tight)
-
-
-def _shift(gamma, rest, frozen, tight):
-    return DiagonalPrecisionNaturalGradient(gamma, rest, frozen)
-
-
-def _solve(gamma, rest, frozen, tight):
-    return SolveNaturalGradient(gamma, rest, frozen, tight)
-
-
-def _ordinary(gamma, rest, frozen, tight):
-    return None if rest is None else Optax(rest, frozen, tight)
-
-
+# By the names of `names.POSTERIORS`.
 FAMILIES: dict[str, Family] = {
-    "whitened": Family("q(v) = N(m, S), v = L⁻¹u", False, lambda Z, O, kernel: Whitened(Z, prior_q(Z)), _natural),
-    "unwhitened": Family("q(u) = N(m, S)", False, _unwhitened, _natural),
+    "whitened": Family(False, lambda Z, O, kernel: Whitened(Z, prior_q(Z)), NaturalGradient),
+    "unwhitened": Family(False, _unwhitened, NaturalGradient),
     "diagonal": Family(
-        "p(u) times Gaussian pseudo-observations: N(Kμ, (K⁻¹ + diag g)⁻¹), 2M numbers (Kobe 2021)",
         False,
         lambda Z, O, kernel: DiagonalPrecision(Z, PseudoObservations(_zeros(Z), jnp.ones(len(Z), Z.dtype))),
-        _shift,
+        DiagonalPrecisionNaturalGradient,
     ),
     "decoupled": Family(
-        "mean and covariance from points of their own (Cheng and Boots 2017)",
         True,
         lambda Z, O, kernel: Decoupled(  # pyright: ignore[reportCallIssue]
             Z=Z, O=O, a=_zeros(O), B=jnp.eye(len(Z), dtype=Z.dtype), jitter=None
@@ -110,22 +92,19 @@ FAMILIES: dict[str, Family] = {
         _ordinary,
     ),
     "hybrid": Family(
-        "more points for the mean, by ordinary gradients (Salimbeni et al. 2018)",
         True,
         lambda Z, O, kernel: Hybrid(Z=Z, O=O, q=prior_q(Z), a=_zeros(O), jitter=None),
-        _natural,
+        NaturalGradient,
     ),
     "orthogonal": Family(
-        "more points for the mean, orthogonal to those of the covariance (Salimbeni et al. 2018)",
         True,
         lambda Z, O, kernel: Orthogonal(Z=Z, O=O, q=prior_q(Z), a=_zeros(O), jitter=None),
-        _orthogonal,
+        OrthogonalNaturalGradient,
     ),
     "solve": Family(
-        "two blocks of points, independent of each other (Shi, Titsias and Mnih 2020)",
         True,
         lambda Z, O, kernel: SolveGP(Z=Z, O=O, q=prior_q(Z), r=prior_q(O), jitter=None),
-        _solve,
+        SolveNaturalGradient,
     ),
 }
 

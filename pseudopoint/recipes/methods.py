@@ -5,36 +5,32 @@ from collections.abc import Callable
 import jax
 import numpy as np
 
-from ..bounds import CollapsedBounds, collapsed_and_upper, collapsed_orthogonal, elbo, upper
+from ..bounds import collapsed, collapsed_orthogonal, elbo
 from ..compilation import program
 from ..data import Dataset, chunked
 from ..gaussians import MeanPrecision
 from ..kernels import AbstractKernel
-from ..likelihoods import AbstractLikelihood, Gaussian
-from ..linalg import Scalar
+from ..likelihoods import AbstractLikelihood
 from ..optimise.fullbatch import FitError, OptimiseResult, converge
 from ..optimise.minibatch.loop import fit, start
 from ..optimise.named import OPTIMISERS, RATE, STEPS, Options, in_coordinates, optimise
 from ..optimise.result import Progress
 from ..params import cast
-from ..posteriors import Collapsed, CollapsedDecoupled, IndependentLatents, Model, Whitened
+from ..posteriors import Collapsed, CollapsedDecoupled, Model, Whitened
 from ..starts.inducing import RACE_ROWS
 from .families import FAMILIES, family_steppers, prior_q
 from .objectives import (
-    climb_profile,
     collapsed_objective,
     exact_evidence,
     explain,
     held_points,
     maximise,
+    maximise_profile,
     mode_evidence,
-    more_points,
     orthogonal_tight,
     orthogonal_vfe,
-    points,
-    unread,
 )
-from .precision import ROUGH, serves_classes
+from .precision import FLOAT32_NOTE, minibatches_in_float32
 from .prior import LengthscalePrior
 from .settings import COLLAPSED_ROWS, Fitted, Settings, choose_method
 from .starts import start_family, start_general, start_raced, start_sparse
@@ -88,7 +84,7 @@ def _method_of(optimiser, method):
 
 def _course(method, likelihood) -> Callable[..., Fitted]:
     name = likelihood.name
-    if isinstance(likelihood, Gaussian):
+    if likelihood.gaussian_noise is not None:
         if method == "laplace":
             raise FitError("method='laplace' with a Gaussian likelihood is the exact method: use method='exact'")
         return {"exact": _fit_exact, "collapsed": _fit_collapsed, "svgp": _fit_svgp}[method]
@@ -107,7 +103,7 @@ def _family_course(settings, method, likelihood, N):
     name = settings.posterior
     if name not in FAMILIES:
         raise FitError(f"posterior={name!r} is unknown: use one of {', '.join(FAMILIES)}")
-    closed = name == "orthogonal" and isinstance(likelihood, Gaussian) and settings.optimiser == "auto"
+    closed = name == "orthogonal" and likelihood.gaussian_noise is not None and settings.optimiser == "auto"
     if method == "auto":
         method = "collapsed" if closed and N <= COLLAPSED_ROWS else "svgp"
     if method not in ("svgp", "collapsed") or (method == "collapsed" and not closed):
@@ -123,9 +119,9 @@ def _fit_exact(model, data, settings, progress) -> Fitted:
 
 def _fit_collapsed(model, data, settings, progress) -> Fitted:
     prior = LengthscalePrior.around(model.kernel, settings)
-    model, notes, coarse = start_sparse(model, data, settings, prior)
-    objective, held = collapsed_objective(settings), held_points(settings)
-    result = maximise(objective, prior, model, data, settings.max_iter or 200, progress, *held, coarse=coarse)
+    model, notes, float32_start = start_sparse(model, data, settings, prior)
+    objective, held, max_iter = collapsed_objective(settings), held_points(settings), settings.max_iter or 200
+    result = maximise(objective, prior, model, data, max_iter, progress, *held, float32_start=float32_start)
     return _finish(result, data, settings, notes)
 
 
@@ -136,9 +132,9 @@ def _fit_laplace(model, data, settings, progress) -> Fitted:
 
 def _evidence(objective, model, data, settings, progress):
     """Its maximum, its value there, and the posterior."""
-    prior, nothing = LengthscalePrior.around(model.kernel, settings), unread(objective, model, data)
-    result = maximise(objective, prior, model, data, settings.max_iter or 200, progress, carry=nothing)
-    value, predictor = result.carry
+    prior = LengthscalePrior.around(model.kernel, settings)
+    result = maximise(objective, prior, model, data, settings.max_iter or 200, progress)
+    value, predictor = result.aux
     return result, float(value), predictor
 
 
@@ -146,7 +142,7 @@ def _fit_profile(model, data, settings, progress) -> Fitted:
     """L-BFGS-B on all but q, with an inner loop of natural gradients to the best q at every step."""
     prior = LengthscalePrior.around(model.kernel, settings)
     model, notes = start_raced(model, data, settings, prior)
-    result, bound = climb_profile(prior, model, data, settings.max_iter or 200, progress, *held_points(settings))
+    result, bound = maximise_profile(prior, model, data, settings.max_iter or 200, progress, *held_points(settings))
     return _fitted(result, program(_predictor, "once")(result.model), bound, bound, np.inf, notes)
 
 
@@ -154,8 +150,8 @@ def _fit_minibatches(model, data, settings, progress) -> Fitted:
     """Natural gradients and Adam on minibatches, or a named optimiser; then q settles with all else held fixed."""
     model, notes = start_general(model, data, settings)
     large = settings.optimiser == "auto" and len(data) > RACE_ROWS
-    rough = settings.mixed and large and serves_classes(model, len(data))
-    at = cast((model, data), np.float32) if rough else (model, data)
+    float32_start = settings.float32_start and large and minibatches_in_float32(model, len(data))
+    at = cast((model, data), np.float32) if float32_start else (model, data)
     result = _optimise(_named(settings), *at, settings, progress)
     learned = cast(in_coordinates(result.model, MeanPrecision), data.X.dtype)
     at_once = len(data) <= _at_once(learned)
@@ -163,7 +159,7 @@ def _fit_minibatches(model, data, settings, progress) -> Fitted:
         steps = -(-len(data) // settings.batch_size)
         options = Options(steps, settings.batch_size, tight=settings.tight, seed=settings.seed)
         learned = optimise("NGD", learned, data, options).model
-    return _settle(result, learned, data, notes + (ROUGH,) * rough, to_the_best=at_once)
+    return _settle(result, learned, data, notes + (FLOAT32_NOTE,) * float32_start, to_the_best=at_once)
 
 
 def _fit_svgp(model, data, settings, progress) -> Fitted:
@@ -184,10 +180,9 @@ def _fit_orthogonal(model, data, settings, progress) -> Fitted:
     prior = LengthscalePrior.around(model.kernel, settings)
     model, notes = start_family(model, data, settings)
     model = Model(model.kernel, model.likelihood, CollapsedDecoupled(model.posterior.Z, model.posterior.O))
-    held = () if settings.learn_inducing else (points, more_points)
     objective = orthogonal_tight if settings.tight else orthogonal_vfe
-    result = maximise(objective, prior, model, data, settings.max_iter or 200, progress, *held)
-    return _finish(result, data, settings, notes, _orthogonal_and_upper)
+    result = maximise(objective, prior, model, data, settings.max_iter or 200, progress, *held_points(settings))
+    return _finish(result, data, settings, notes, _solved_orthogonal)
 
 
 def _fit_family(model, data, settings, progress) -> Fitted:
@@ -197,7 +192,7 @@ def _fit_family(model, data, settings, progress) -> Fitted:
         result = _optimise(settings.optimiser, model, data, settings, progress)
         return _settle(result, result.model, data, notes)
     B, (steps, rate) = min(settings.batch_size, len(data)), _steps_and_rate(settings, model.likelihood)
-    held = () if settings.learn_inducing else (_all_points,)
+    held = held_points(settings)
     learning, settling = family_steppers(settings.posterior, len(data), B, steps, rate, held, settings.tight)
     state = start(model, learning, data, settings.seed)
     state, history = fit(state, learning, data, steps=steps, batch_size=B, progress=progress)
@@ -208,17 +203,12 @@ def _fit_family(model, data, settings, progress) -> Fitted:
     return _settle(result, model, data, notes)
 
 
-def _all_points(model):
-    each = model.posterior.base if isinstance(model.posterior, IndependentLatents) else model.posterior
-    return [getattr(each, name) for name in ("Z", "O") if hasattr(each, name)]
-
-
 def _named(settings):
     return "NGD+Adam" if settings.optimiser == "auto" else settings.optimiser
 
 
 def _steps_and_rate(settings, likelihood):
-    steps, rate = (STEPS, RATE) if isinstance(likelihood, Gaussian) else (MORE_STEPS, BOLD_RATE)
+    steps, rate = (STEPS, RATE) if likelihood.gaussian_noise is not None else (MORE_STEPS, BOLD_RATE)
     return settings.max_iter or steps, settings.learning_rate or rate
 
 
@@ -266,9 +256,8 @@ def _settle(result: OptimiseResult, model: Model, data, notes, to_the_best: bool
 
 def _elbos(model, data):
     """The tight bound, the standard one, the posterior that attains them, and the model."""
-    value, predictor = elbo(model, data, len(data))
-    standard = elbo(model, data, len(data), tight=False)[0] if model.likelihood.shrinks else value
-    return value, standard, predictor, model
+    bound = elbo(model, data, len(data))
+    return bound.value, bound.standard, _predictor(model), model
 
 
 def _predictor(model):
@@ -286,17 +275,26 @@ def _divergence(model):
     return model.posterior.project(model.kernel).divergence
 
 
-def _finish(result: OptimiseResult, data, settings, notes, bounds: Callable = collapsed_and_upper) -> Fitted:
+def _finish(result: OptimiseResult, data, settings, notes, solved: Callable | None = None) -> Fitted:
     """The natural step of size 1 on all rows: the optimal q for the learned parameters, and the bounds around it."""
     few = len(data) <= _at_once(result.model)
-    c, above = program(bounds, "once" if few else None)(result.model, data)
-    bound = float(c.tight if settings.tight else c.vfe)
-    return _fitted(result, c.predictor, bound, float(c.vfe), float(above), notes)
+    finish = program(solved or _solved, "once" if few else None)
+    value, standard, above, predictor = finish(result.model, data)
+    bound = float(value if settings.tight else standard)
+    return _fitted(result, predictor, bound, float(standard), float(above), notes)
 
 
-def _orthogonal_and_upper(model, data) -> tuple[CollapsedBounds, Scalar]:
-    """Both in one program: its compilation takes two thirds of the time of two."""
-    return collapsed_orthogonal(model, data), upper(model, data)
+def _solved(model, data):
+    """Bounds, upper bound and predictor of the best q, in one program."""
+    return _all_of(collapsed(model, data))
+
+
+def _solved_orthogonal(model, data):
+    return _all_of(collapsed_orthogonal(model, data))
+
+
+def _all_of(solution):
+    return solution.value, solution.standard, solution.upper(), solution.predictor()
 
 
 def _fitted(result, predictor, bound, vfe, upper, notes) -> Fitted:

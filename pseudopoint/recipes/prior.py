@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import equinox as eqx
 import jax
@@ -10,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..kernels import AbstractKernel
+from ..kernels import AbstractKernel, lengthscales
 from ..params import Number
 from .settings import Settings
 
@@ -41,23 +40,17 @@ class LengthscalePrior(eqx.Module):
         return sum((jnp.sum((jnp.log(l / l0) / self.spread) ** 2) for l, l0 in pairs), jnp.asarray(0.0)) / 2
 
 
-def lengthscales(kernel: AbstractKernel) -> list[Any]:
-    """The lengthscales of a kernel and of those it is made of."""
-    has = lambda part: hasattr(part, "lengthscale")
-    return [part.lengthscale for part in jax.tree.leaves(kernel, is_leaf=has) if has(part)]
-
-
 @dataclass(frozen=True)
 class Penalised:
-    """An objective of (model, data) or (model, data, carry), less the penalty: of (model, (data, prior), …).
+    """An objective (model, data) ↦ (bound, aux) with the penalty subtracted: (model, (data, prior)) ↦ (bound, aux).
 
-    Two of the same objective are equal, so that it is compiled once; the prior's numbers come with the data.
+    Instances with the same objective are equal, so that it is compiled once; the prior's numbers come with the data.
     """
 
     objective: Callable
 
-    def __call__(self, model, rows, *carry):
-        """The objective less the penalty, and the carry where there is one."""
+    def __call__(self, model, rows):
+        """The bound less the penalty, and aux as it is."""
         data, prior = rows
-        value, penalty = self.objective(model, data, *carry), prior.penalty(model.kernel)
-        return (value[0] - penalty, *value[1:]) if carry else value - penalty
+        value, aux = self.objective(model, data)
+        return value - prior.penalty(model.kernel), aux

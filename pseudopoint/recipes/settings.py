@@ -4,37 +4,17 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..likelihoods import AbstractLikelihood, Gaussian
+from ..likelihoods import AbstractLikelihood
+from ..names import Settings
 from ..optimise.result import Record
 from ..posteriors import Model, Predictor, Predictors
 
-__all__ = ["METHODS", "Fitted", "Settings", "choose_method", "choose_num_inducing"]
+__all__ = ["Fitted", "Settings", "choose_method", "choose_num_inducing"]
 
-METHODS = ("auto", "exact", "laplace", "collapsed", "svgp")
 EXACT_ROWS = 1000
 COLLAPSED_ROWS = 50_000
 # Rows for which likelihoods without a closed form take full passes, of one latent function and, over C², of C.
 FULL_BATCH, FULL_BATCH_OF_SEVERAL = 5000, 2000
-
-
-class Settings(NamedTuple):
-    """What a user may choose; None lets `fit_model` choose."""
-
-    method: str = "auto"
-    optimiser: str = "auto"
-    posterior: str = "whitened"
-    num_mean_inducing: int | None = None
-    num_inducing: int | None = None
-    inducing: str | np.ndarray = "auto"
-    learn_inducing: bool = True
-    tight: bool = True
-    warm: bool = False
-    mixed: bool = False  # float32 for climbing, where it serves
-    lengthscale_prior: float = 1.5  # s of `LengthscalePrior`
-    max_iter: int | None = None
-    batch_size: int = 1024
-    learning_rate: float | None = None
-    seed: int = 0
 
 
 class Fitted(NamedTuple):
@@ -59,7 +39,7 @@ class Fitted(NamedTuple):
 
 def choose_method(N: int, likelihood: AbstractLikelihood) -> tuple[str, str]:
     """The method for N rows, and why."""
-    if not isinstance(likelihood, Gaussian):
+    if likelihood.gaussian_noise is None:
         # One function: at 3,760 to 4,860 rows full passes took 0.9 to 1.9 of the processor time of minibatches; test
         # log densities were better on phoneme and magic by 0.004 and 0.002, worse on adult and abalone by up to 0.003.
         # C latent functions take more steps to their best posterior, each blind to the others, and more so with each.

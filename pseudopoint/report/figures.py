@@ -1,7 +1,4 @@
-"""The figures of a report, each with its caption and a text for those who cannot see it.
-
-They are drawn on `Figure` objects, never with pyplot, which is global state.
-"""
+"""The figures of a report, drawn on `Figure` objects, never with pyplot, which has global state."""
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -11,10 +8,8 @@ from scipy.stats import binom
 from pseudopoint.metrics import calibration, calibration_error, coverage, reliability
 from pseudopoint.report.markup import Picture, percent
 
-__all__ = ["actual_figure", "bound_figure", "calibration_figure", "reliability_figure", "residual_figure"]
-
 MAX_POINTS = 2000  # more points hide each other and make the file large
-FAR = 6.0  # standard deviations; residuals beyond are drawn here
+FAR = 6.0  # standard deviations, where residuals beyond are drawn
 BINS = 15  # of the confidence, as in published calibration errors
 
 BLUE, ORANGE, GREY, INK = "#2563a8", "#d9650b", "#9aa3af", "#1f2733"
@@ -27,15 +22,14 @@ def actual_figure(y: np.ndarray, mean: np.ndarray, lower: np.ndarray, upper: np.
     caption = f"{percent(coverage(y, lower, upper))} lie inside their {interval}"
     shown = np.sort(np.random.default_rng(0).permutation(len(y))[:MAX_POINTS])
     sample = f" ({len(shown):,} drawn)" if len(shown) < len(y) else ""
-    few = len(shown) <= 200
+    size, ink, faint = (7, 0.9, 0.5) if len(shown) <= 200 else (4, 0.5, 0.2)
     figure, axes = _axes("actual", "predicted")
     drawn = np.concatenate([y[shown], mean[shown]])
     ends = [drawn.min(), drawn.max()]
     axes.plot(ends, ends, color=INK, linewidth=0.8)
     for part, color, name in [(shown[inside[shown]], BLUE, "inside"), (shown[~inside[shown]], ORANGE, "outside")]:
-        axes.vlines(y[part], lower[part], upper[part], color=color, alpha=0.5 if few else 0.2, linewidth=0.8)
-        dots = {"markersize": 7 if few else 4, "alpha": 0.9 if few else 0.5, "markeredgewidth": 0}
-        axes.plot(y[part], mean[part], ".", color=color, label=name, **dots)
+        axes.vlines(y[part], lower[part], upper[part], color=color, alpha=faint, linewidth=0.8)
+        axes.plot(y[part], mean[part], ".", color=color, label=name, markersize=size, alpha=ink, markeredgewidth=0)
     legend = axes.legend(loc="upper left", frameon=False, title=interval, alignment="left", markerscale=1.6)
     for handle in filter(None, legend.legend_handles):
         handle.set(alpha=1.0)
@@ -81,8 +75,8 @@ def calibration_figure(y: np.ndarray, mean: np.ndarray, std: np.ndarray) -> Pict
 def reliability_figure(y: np.ndarray, P: np.ndarray) -> Picture:
     """Accuracy against confidence of the predicted class in bins, and how many rows each bin holds.
 
-    The band is what honest predictions show in 95 of 100 cases: the binomial interval of a bin's rows, each right with
-    the bin's mean confidence.
+    The band is where calibrated predictions lie with probability 95 %: the binomial interval of a bin's rows, each
+    right with the bin's mean confidence.
     """
     bins = np.stack(reliability(y, P, BINS))
     confidence, share, count = bins[:, bins[2] > 0]
@@ -107,10 +101,10 @@ def reliability_figure(y: np.ndarray, P: np.ndarray) -> Picture:
 
 
 def bound_figure(x: np.ndarray, bound: np.ndarray, unit: str) -> Picture:
-    """What was maximised (a bound, or the log evidence) against steps or seconds."""
+    """The objective (a bound, or the log evidence) against steps or seconds."""
     figure, axes = _axes(unit, "objective in nats")
     axes.plot(x, bound, color=BLUE, linewidth=1.2)
-    # The first steps climb so far that nothing else would be seen: show the upper nine tenths of the steps.
+    # The first steps climb so far that they would hide the rest: show the upper nine tenths of the steps.
     low, high = np.quantile(bound, 0.1), bound.max()
     if high > low:
         axes.set_ylim(low - 0.1 * (high - low), high + 0.05 * (high - low))

@@ -1,15 +1,30 @@
-"""The page that holds a report, and the pieces of HTML that it is made of; whatever text goes in is escaped here."""
+"""The page of a report and the pieces of HTML that it is made of. All text is escaped here.
+
+The confusion matrix is HTML and no picture, because names of classes may be of any length and in any script.
+"""
 
 import base64
 import io
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from html import escape
+from importlib import resources
+from string import Template
 
+import numpy as np
+from jaxtyping import Int
 from matplotlib.figure import Figure
 
-__all__ = ["PAGE", "STYLE", "Picture", "grid", "paragraph", "percent", "picture", "section", "shortened"]
-
 Picture = tuple[Figure, str, str]  # with its caption, and a text for those who cannot see it
+
+TEMPLATE = Template((resources.files("pseudopoint") / "report" / "page.html").read_text("utf-8"))
+MAX_CLASSES = 30
+MAX_NUMBERED = 12  # classes; cells of more have no room for numbers
+WHITE, BLUE = np.array([255, 255, 255]), np.array([37, 99, 168])
+
+
+def page(title: str, parts: Iterable[str], style: str = "") -> bytes:
+    """The file of a page whose parts are HTML; `style` is CSS beyond that of the template."""
+    return TEMPLATE.substitute(title=escape(title), body="\n".join(filter(None, parts)), style=style).encode()
 
 
 def section(title: str, content: str) -> str:
@@ -31,9 +46,12 @@ def picture(figure: Figure, caption: str, alt: str) -> str:
     """The figure as a PNG inside the page."""
     image = io.BytesIO()
     figure.savefig(image, format="png", dpi=160, metadata={"Software": None})
-    data = base64.b64encode(image.getvalue()).decode()
-    source = f'src="data:image/png;base64,{data}"'
-    return f'<figure><figcaption>{escape(caption)}</figcaption><img alt="{escape(alt)}" {source}></figure>'
+    return f"<figure><figcaption>{escape(caption)}</figcaption>{embedded(image.getvalue(), alt)}</figure>"
+
+
+def embedded(image: bytes, alt: str) -> str:
+    """A PNG inside the page."""
+    return f'<img alt="{escape(alt)}" src="data:image/png;base64,{base64.b64encode(image).decode()}">'
 
 
 def percent(share: float) -> str:
@@ -41,57 +59,52 @@ def percent(share: float) -> str:
     return f"{100.0 * share:.3g} %"
 
 
-def shortened(text: str, most: int = 24) -> str:
-    """The text, or its beginning and `…`, in at most `most` characters."""
+def confusion_table(counts: Int[np.ndarray, "C C"], classes: Sequence[str]) -> str:
+    """Counts (rows: truth, columns: predicted) as a coloured table with a sentence on what they show.
+
+    A cell's colour is its share of the row. At most `MAX_CLASSES` are shown, those with most rows, in their order.
+    """
+    shown: list[int] = np.sort(np.argsort(-counts.sum(axis=1), kind="stable")[:MAX_CLASSES]).tolist()
+    numbered = len(shown) <= MAX_NUMBERED
+    header = "".join(f"<th{_hint(classes[j])}>{_name(classes[j])}</th>" for j in shown)
+    rows = "".join(
+        f"<tr><th{_hint(classes[i])}>{_name(classes[i])}</th>"
+        + "".join(_cell(int(counts[i, j]), int(counts[i].sum()), classes[i], classes[j], numbered) for j in shown)
+        + "</tr>"
+        for i in shown
+    )
+    table = f'<table class="confusion{" numbers" * numbered}"><thead><tr><th></th>{header}</tr></thead>{rows}</table>'
+    rest = f" Shown are the {MAX_CLASSES} most frequent of {len(counts):,} classes." if len(shown) < len(counts) else ""
+    caption = escape(f"{_fact(counts, classes)} Rows are true classes, columns predicted ones.{rest}")
+    return f'<figure class="wide"><figcaption>{caption}</figcaption>{table}</figure>'
+
+
+def _fact(counts: np.ndarray, classes: Sequence[str]) -> str:
+    fact = f"Confusion: {percent(np.trace(counts) / counts.sum())} predicted right"
+    wrong = counts - np.diag(np.diag(counts))
+    i, j = divmod(int(np.argmax(wrong)), len(wrong))
+    if wrong[i, j] == 0:
+        return f"{fact}."
+    error = f"‘{_shortened(classes[j])}’ predicted for ‘{_shortened(classes[i])}’"
+    return f"{fact}; the most frequent error is {error}, {wrong[i, j]:,} of {counts[i].sum():,} rows."
+
+
+def _cell(count: int, total: int, truth: str, predicted: str, numbered: bool) -> str:
+    share = count / max(total, 1)
+    red, green, blue = np.rint(WHITE + share * (BLUE - WHITE)).astype(int)
+    ink = ";color:#fff" if share > 0.5 else ""
+    hint = _hint(f"{count:,} of {total:,} rows of {_shortened(truth)} predicted as {_shortened(predicted)}")
+    text = f"{count:,}" if numbered else ""
+    return f'<td style="background:rgb({red},{green},{blue}){ink}"{hint}>{text}</td>'
+
+
+def _name(text: str) -> str:
+    return escape(_shortened(text))
+
+
+def _hint(text: str) -> str:
+    return f' title="{escape(_shortened(text, 200))}"'
+
+
+def _shortened(text: str, most: int = 24) -> str:
     return text if len(text) <= most else f"{text[: most - 1]}…"
-
-
-PAGE = """<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>{title}</title>
-<style>{style}</style>
-</head>
-<body>
-<main>
-<h1>{title}</h1>
-{body}
-</main>
-</body>
-</html>
-"""
-
-STYLE = """
-:root { color-scheme: light; }
-body { margin: 0; background: #f5f6f8; color: #1f2733; font: 16px/1.5 system-ui, sans-serif; }
-main { max-width: 72rem; margin: 0 auto; padding: 1.5rem 1rem 3rem; }
-h1 { font-size: 1.6rem; line-height: 1.25; margin: 0 0 1rem; overflow-wrap: anywhere; }
-h2 { font-size: 1.1rem; margin: 0 0 .75rem; }
-section { background: #fff; border: 1px solid #e3e6eb; border-radius: 10px; padding: 1rem 1.25rem; margin: 0 0 1rem; }
-p { margin: 0 0 .5rem; max-width: 48rem; }
-ul { margin: 0; padding-left: 1.2rem; overflow-wrap: anywhere; }
-table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
-th, td { padding: .3rem 0; text-align: left; vertical-align: top; overflow-wrap: anywhere; }
-th { font-weight: 400; color: #5a6472; padding-right: 1.5rem; }
-tr + tr { border-top: 1px solid #eef0f3; }
-.bars { width: 100%; max-width: 48rem; }
-.bars th { width: 32%; }
-.bars td:last-child { width: 4.5rem; padding-left: .75rem; text-align: right; }
-.bar { height: .8rem; margin-top: .35rem; border-radius: 2px; background: #2563a8; }
-.grid { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(19rem, 100%), 1fr)); gap: 1.25rem; }
-figure { margin: 0; max-width: 34rem; display: flex; flex-direction: column; justify-content: flex-end; }
-figcaption { font-size: .9rem; margin-bottom: .4rem; }
-img { display: block; width: 100%; height: auto; }
-.classes { display: flex; flex-wrap: wrap; gap: 1.25rem 2.5rem; align-items: flex-start; }
-.classes figure { flex: 0 1 26rem; max-width: 100%; }
-.classes .wide { flex: 0 1 auto; display: block; overflow-x: auto; }
-.wide figcaption { width: 0; min-width: max(100%, 20rem); }
-.confusion { font-size: .85rem; margin-top: .4rem; }
-.confusion tr + tr { border: 0; }
-.confusion th { padding: 0 .5rem 0 0; text-align: right; vertical-align: middle; white-space: nowrap; }
-.confusion thead th { padding: .4rem 0 0; text-align: left; writing-mode: vertical-rl; transform: rotate(180deg); }
-.confusion td { min-width: 1.1rem; height: 1.4rem; padding: 0; border: 1px solid #fff; text-align: center; }
-.numbers td { min-width: 2.4rem; height: 2rem; padding: 0 .3rem; vertical-align: middle; }
-"""

@@ -1,4 +1,4 @@
-"""What a report shows and in which order: `Report`, its sections and the file."""
+"""What a report shows, in which order, and its file."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,15 +9,8 @@ import numpy as np
 from jaxtyping import Real
 
 from pseudopoint.metrics import confusion
-from pseudopoint.report.confusion import confusion_table
-from pseudopoint.report.figures import (
-    actual_figure,
-    bound_figure,
-    calibration_figure,
-    reliability_figure,
-    residual_figure,
-)
-from pseudopoint.report.markup import PAGE, STYLE, grid, paragraph, picture, section
+from pseudopoint.report import figures, markup
+from pseudopoint.report.markup import paragraph, section
 from pseudopoint.tables import whole_file
 
 __all__ = ["MAX_FEATURES", "Report", "write_report"]
@@ -31,15 +24,15 @@ Rows = Real[np.ndarray, "N"]
 class Report:
     """What a report shows, as plain data; a part without data is left out.
 
-    `summary` holds (label, value) pairs. `history` holds (step, bound, seconds since the start). `y`, `mean`, `std`,
-    `lower` and `upper` [N] are the N test rows in the units of the target: truth, prediction, its standard deviation
-    and the interval that should hold the share `level` of the truths. Unless predictions are `gaussian`, figures that
-    compare residuals and intervals with those of the normal distribution are left out. `relevance` holds (feature,
-    1 / lengthscale) for inputs of unit scale. `bound` and `upper_bound` enclose the log evidence of `rows` training
-    rows, in nats; `advice` says in a sentence whether more inducing points would help.
+    `summary` holds (label, value) pairs, `history` (step, bound, seconds since the start). `y`, `mean`, `std`, `lower`
+    and `upper` [N] are the truth of N test rows, the prediction, its standard deviation and the interval of probability
+    `level`, in the units of the target. Figures that compare residuals and intervals with the normal distribution are
+    left out unless predictions are `gaussian`. `relevance` holds (feature, 1 / lengthscale) for inputs of unit scale.
+    `bound` and `upper_bound` enclose the log evidence of `rows` training rows, in nats; `advice` says whether more
+    inducing points would help.
 
     In a classification `classes` names the C classes, `y` holds the codes 0, …, C − 1 of the true ones and
-    `probabilities` [N, C] those predicted; `mean`, `std`, `lower` and `upper` are not used.
+    `probabilities` [N, C] the predicted probabilities; `mean`, `std`, `lower` and `upper` are not used.
     """
 
     title: str
@@ -65,17 +58,12 @@ class Report:
 def write_report(path: str | PathLike[str], report: Report) -> None:
     """Writes `report` to `path` as one self-contained HTML file, whole or not at all.
 
-    Raises `TableError` if the file cannot be made there, and `ValueError` if codes, probabilities and names of classes
-    do not belong together.
+    `TableError` if the file cannot be made there, ValueError if probabilities and names of classes do not match.
     """
-    sections = [_summary(report), _predictions(report), _bounds(report), _training(report), _relevance(report)]
-    body = "\n".join(part for part in [*sections, _notes(report)] if part)
-    page = PAGE.format(title=escape(report.title), style=STYLE, body=body)
+    sections = (_summary, _predictions, _bounds, _training, _relevance, _notes)
+    page = markup.page(report.title, [part(report) for part in sections])
     with whole_file(path) as file:
-        file.write(page.encode())
-
-
-# ---- Sections --------------------------------------------------------------------------------------------------------
+        file.write(page)
 
 
 def _summary(report: Report) -> str:
@@ -94,10 +82,10 @@ def _predictions(report: Report) -> str:
     if len(rows) == 0:
         return ""
     y, mean, std, lower, upper = rows.T
-    figures = [actual_figure(y, mean, lower, upper, report.level)]
+    shown = [figures.actual_figure(y, mean, lower, upper, report.level)]
     if report.gaussian:
-        figures += [residual_figure((y - mean) / std), calibration_figure(y, mean, std)]
-    return section(_predictions_title(len(y)), grid(figures))
+        shown += [figures.residual_figure((y - mean) / std), figures.calibration_figure(y, mean, std)]
+    return section(_predictions_title(len(y)), markup.grid(shown))
 
 
 def _predicted_classes(y: np.ndarray, P: np.ndarray, classes: Sequence[str]) -> str:
@@ -108,7 +96,7 @@ def _predicted_classes(y: np.ndarray, P: np.ndarray, classes: Sequence[str]) -> 
     y, P = y[finite], P[finite]
     if len(y) == 0:
         return ""
-    parts = picture(*reliability_figure(y, P)) + confusion_table(confusion(y, P), names)
+    parts = markup.picture(*figures.reliability_figure(y, P)) + markup.confusion_table(confusion(y, P), names)
     return section(_predictions_title(len(y)), f'<div class="classes">{parts}</div>')
 
 
@@ -133,7 +121,8 @@ def _training(report: Report) -> str:
     if len(history) < 2:
         return ""
     step, bound, seconds = history.T
-    return section("Training", grid([bound_figure(step, bound, "step"), bound_figure(seconds, bound, "seconds")]))
+    axes = {"step": step, "seconds": seconds}
+    return section("Training", markup.grid(figures.bound_figure(x, bound, unit) for unit, x in axes.items()))
 
 
 def _relevance(report: Report) -> str:

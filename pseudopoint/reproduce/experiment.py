@@ -1,4 +1,4 @@
-"""What an experiment offers, and how experiments are found: every file of a folder is one."""
+"""What an experiment offers, and how experiments are found: each file of a folder is one."""
 
 import importlib
 import importlib.util
@@ -12,11 +12,11 @@ from matplotlib.figure import Figure
 
 import pseudopoint
 
-__all__ = ["Case", "Experiment", "ExperimentError", "Row", "experiment", "experiments_folder", "names"]
+__all__ = ["Experiment", "ExperimentError", "experiment", "experiments_folder", "names"]
 
 PACKAGE = "pseudopoint_experiments"  # the name under which the folder is imported, wherever it lies
 
-Case = dict[str, Any]  # small and flat: what makes a row another one
+Case = dict[str, Any]  # small and flat: it identifies a row
 Row = dict[str, Any]  # the case, its figures, the config and the versions
 
 
@@ -26,10 +26,10 @@ class ExperimentError(ValueError):
 
 @runtime_checkable
 class Experiment(Protocol):
-    """A module NAME.py of the folder of experiments, on the public interface of the library.
+    """A module NAME.py of the folder of experiments, which uses the public interface of the library.
 
-    Its docstring says in the first line what is compared, on what (paper, figure). A module may also have COUNTS, the
-    fields of its config that only say which cases there are (`splits`): rows stay valid when those change.
+    The first line of its docstring says what is compared, and from which paper and figure. A module may also have
+    COUNTS, the fields of its config that only determine the cases (`splits`): rows stay valid when those change.
     """
 
     __name__: str
@@ -44,7 +44,7 @@ class Experiment(Protocol):
 
     @staticmethod
     def cases(config: Any) -> list[Case]:
-        """What there is to compute, in this order."""
+        """The cases to compute, in this order."""
         ...
 
     @staticmethod
@@ -59,7 +59,7 @@ class Experiment(Protocol):
 
     @staticmethod
     def figure(rows: list[Row]) -> Figure:
-        """Drawn from the rows alone."""
+        """A figure drawn from the rows alone."""
         ...
 
     @staticmethod
@@ -87,13 +87,13 @@ def experiments_folder(folder: str | Path | None = None) -> Path:
 
 
 def names(folder: Path) -> list[str]:
-    """The experiments of a folder: its Python files, but for `settings` and those that begin with an underscore."""
+    """The experiments of a folder: its Python files except `settings` and those that begin with an underscore."""
     stems = sorted(path.stem for path in folder.glob("*.py"))
     return [stem for stem in stems if stem != "settings" and not stem.startswith("_")]
 
 
 def experiment(name: str, folder: Path) -> Experiment:
-    """The experiment of this name. Raises `ExperimentError` if there is none, or if it lacks part of the protocol."""
+    """The experiment of this name. `ExperimentError` if there is none, or if it lacks part of the protocol."""
     if name not in names(folder):
         raise ExperimentError(f"there is no experiment {name!r}; the names are {', '.join(names(folder))}, and all")
     _package(folder)
@@ -105,16 +105,15 @@ def experiment(name: str, folder: Path) -> Experiment:
 
 
 def _package(folder: Path) -> None:
-    """Makes the folder importable as `PACKAGE`; another folder of that name is forgotten."""
+    """Makes the folder importable as `PACKAGE`, in place of another folder of that name."""
     known = sys.modules.get(PACKAGE)
     if known is not None and list(known.__path__) == [str(folder)]:
         return
     for name in [name for name in sys.modules if name == PACKAGE or name.startswith(f"{PACKAGE}.")]:
         del sys.modules[name]
     importlib.invalidate_caches()
-    spec = importlib.util.spec_from_file_location(
-        PACKAGE, folder / "__init__.py", submodule_search_locations=[str(folder)]
-    )
+    path, places = folder / "__init__.py", [str(folder)]
+    spec = importlib.util.spec_from_file_location(PACKAGE, path, submodule_search_locations=places)
     assert spec is not None and spec.loader is not None
     package = importlib.util.module_from_spec(spec)
     sys.modules[PACKAGE] = package

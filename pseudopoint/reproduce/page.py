@@ -1,10 +1,10 @@
-"""One HTML file that says of every experiment what was published and what came out."""
+"""One HTML file that says of every experiment what was published and what was found; and the same as lines."""
 
-import base64
 import io
 import json
 from dataclasses import asdict, dataclass
 from html import escape
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -12,34 +12,19 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 from pseudopoint.files import whole_file
-from pseudopoint.report.markup import PAGE, STYLE, paragraph
+from pseudopoint.report import markup
 from pseudopoint.reproduce.experiment import Experiment, Row
 from pseudopoint.reproduce.rows import Rows
 
-__all__ = ["Outcome", "outcome", "write_page"]
+__all__ = ["in_lines"]
 
 WORDS = ("agrees", "disagrees", "untested")
-
-MORE_STYLE = """
-figure { max-width: none; margin: .75rem 0; }
-img { width: auto; max-width: 100%; }
-.scroll { overflow-x: auto; margin: .75rem 0; }
-.scroll td, .scroll th { padding: .2rem 1.25rem .2rem 0; white-space: nowrap; }
-.scroll thead th { color: #1f2733; border-bottom: 1px solid #9aa3af; }
-dl { display: grid; grid-template-columns: 8rem 1fr; gap: .3rem 1rem; margin: 0; }
-dt { color: #5a6472; }
-dd { margin: 0; max-width: 48rem; overflow-wrap: anywhere; }
-.verdict { display: inline-block; padding: 0 .6rem; border-radius: 999px; color: #fff; background: #5a6472; }
-.agrees { background: #1f7a44; }
-.disagrees { background: #b3361b; }
-.aside { color: #5a6472; font-size: .9rem; }
-a { color: #2563a8; }
-"""
+STYLE = (resources.files("pseudopoint") / "reproduce" / "page.css").read_text("utf-8")
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of one experiment; `html` is its part of the page, without heading and verdict."""
+    """The outcome of one experiment; `html` is its part of the page, without heading and verdict."""
 
     name: str
     source: str
@@ -51,28 +36,25 @@ class Outcome:
 
     @staticmethod
     def broken(name: str, why: str) -> "Outcome":
-        """One that cannot be used at all."""
+        """That of an experiment that cannot be used."""
         return Outcome(name, "", "untested", why, 0, 0, "")
 
     def summary(self) -> dict[str, Any]:
-        """For programs, and for the lines in the terminal."""
-        return {part: getattr(self, part) for part in ("name", "source", "verdict", "why", "rows", "wanted")}
+        """All but the HTML, for programs and for lines in the terminal."""
+        return {part: value for part, value in asdict(self).items() if part != "html"}
 
 
 def outcome(name: str, module: Experiment, rows: Rows, out: Path, stopped: str = "") -> Outcome:
-    """Judges the rows that are there, draws them, and keeps the figure as NAME.png in `out`.
+    """Judges the rows that there are, draws them, and keeps the figure as NAME.png in `out`.
 
-    `stopped` says why some are not there. An experiment without rows, or whose own functions fail on them, is untested.
+    `stopped` says why some are missing. An experiment without rows, or whose own functions fail on them, is untested.
     """
-    found = rows.rows()
+    found, wanted = rows.rows(), len(rows.cases)
     verdict, why, shown = _judged(name, module, found, out) if found else ("untested", "no row is there yet", "")
     if stopped:
         verdict = "untested"
-        why = (
-            f"it stopped after {len(found)} of {len(rows.cases)} rows: {stopped} (so far: {why})" if found else stopped
-        )
-    html = _facts(module, rows, found) + shown
-    return Outcome(name, module.SOURCE, verdict, why, len(found), len(rows.cases), html)
+        why = f"it stopped after {len(found)} of {wanted} rows: {stopped} (so far: {why})" if found else stopped
+    return Outcome(name, module.SOURCE, verdict, why, len(found), wanted, _facts(module, rows, found) + shown)
 
 
 def _judged(name: str, module: Experiment, found: list[Row], out: Path) -> tuple[str, str, str]:
@@ -88,16 +70,33 @@ def _judged(name: str, module: Experiment, found: list[Row], out: Path) -> tuple
 def write_page(path: Path, outcomes: list[Outcome], quick: bool) -> None:
     """The page, whole or not at all, with nothing to fetch from anywhere."""
     title = "Published findings, and what came out" + " (quick run)" * quick
-    counts = {word: sum(outcome.verdict == word for outcome in outcomes) for word in WORDS}
-    head = ", ".join(f"{count} {word}" for word, count in counts.items() if count)
     note = "A quick run shows that everything works; its settings are too small to test the findings." if quick else ""
-    body = f"<section>{paragraph(head)}{paragraph(note)}{_contents(outcomes)}</section>" if len(outcomes) > 1 else ""
-    if len(outcomes) == 1:
-        body = f"<section>{paragraph(note)}</section>" if note else ""
-    body += "\n".join(_section(outcome) for outcome in outcomes)
-    page = PAGE.format(title=escape(title), style=STYLE + MORE_STYLE, body=body)
+    head = markup.paragraph(note)
+    if len(outcomes) > 1:
+        counts = {word: sum(outcome.verdict == word for outcome in outcomes) for word in WORDS}
+        verdicts = ", ".join(f"{count} {word}" for word, count in counts.items() if count)
+        head = markup.paragraph(verdicts) + head + _contents(outcomes)
+    parts = [f"<section>{head}</section>" if head else "", *map(_section, outcomes)]
     with whole_file(path) as file:
-        file.write(page.encode())
+        file.write(markup.page(title, parts, STYLE))
+
+
+def in_lines(result: dict[str, Any]) -> list[tuple[str, str]]:
+    """A listing of experiments, or the result of a run, as (label, text) pairs."""
+    if "report" not in result:
+        return [(entry["name"], _about(entry)) for entry in result["experiments"]]
+    lines = [
+        (entry["name"], f"{entry['verdict']} ({entry['rows']} of {entry['wanted']} rows): {entry['why']}")
+        for entry in result["experiments"]
+    ]
+    return [*lines, ("report", result["report"])]
+
+
+def _about(entry: dict[str, Any]) -> str:
+    if "error" in entry:
+        return f"cannot be used: {entry['error']}"
+    tables = f"tables {', '.join(entry['tables'])}" if entry["tables"] else "synthetic data"
+    return f"{entry['source']}. {entry['about']} [{tables}; {entry['rows']} of {entry['wanted']} rows]"
 
 
 def _contents(outcomes: list[Outcome]) -> str:
@@ -119,7 +118,7 @@ def _badge(o: Outcome) -> str:
 
 
 def _facts(module: Experiment, rows: Rows, found: list[Row]) -> str:
-    """What was published, in which setting this was run, what was left out, and by which versions."""
+    """What was published, the setting of this run, what was left out, and the versions."""
     others = f"; {rows.others} rows of other settings in the file were left out" if rows.others else ""
     made = sorted({", ".join(f"{name} {row[name]}" for name in ("pseudopoint", "jax", "commit")) for row in found})
     facts = [
@@ -135,7 +134,7 @@ def _facts(module: Experiment, rows: Rows, found: list[Row]) -> str:
 
 
 def _setting(module: Experiment, config: dict[str, Any]) -> str:
-    """The config, and the paper's value where ours is another."""
+    """The config, and the paper's value where it differs."""
     paper = json.loads(json.dumps(asdict(module.Config())))
     differs = lambda name: f" (the paper: {paper[name]})" if name in paper and paper[name] != config[name] else ""
     return ", ".join(f"{name} = {value}{differs(name)}" for name, value in config.items())
@@ -149,8 +148,7 @@ def _picture(name: str, figure: Figure, out: Path) -> str:
     with whole_file(out / f"{name}.png") as file:
         file.write(image.getvalue())
     alt = f"Figure of the experiment {name}; the table below has its numbers."
-    source = f"data:image/png;base64,{base64.b64encode(image.getvalue()).decode()}"
-    return f'<figure><img alt="{escape(alt)}" src="{source}"></figure>'
+    return f"<figure>{markup.embedded(image.getvalue(), alt)}</figure>"
 
 
 def _table(lines: list[list[str]]) -> str:

@@ -1,4 +1,4 @@
-"""Rows of results: one line of JSON each, kept as soon as it is there, and never twice."""
+"""Rows of results: one line of JSON each, written as soon as it is computed, and never twice."""
 
 import json
 import os
@@ -9,24 +9,21 @@ from typing import Any
 from pseudopoint.files import whole_file
 from pseudopoint.reproduce.experiment import Case, Experiment, ExperimentError, Row
 
-__all__ = ["Rows"]
-
 
 class Rows:
     """The rows of one experiment under one config, in NAME.jsonl.
 
-    The file may hold rows of other configs: they are left alone and counted in `others`. A last line that was cut off
-    by a kill is dropped. Of two rows of one case the later counts.
+    Rows of other configs stay in the file and are counted in `others`. A last line that a kill cut off is dropped. Of
+    two rows of one case the later counts.
     """
 
     def __init__(self, path: Path, module: Experiment, config: Any):
         self.path, self.config = path, json.loads(json.dumps(asdict(config)))
         self.counts = tuple(getattr(module, "COUNTS", ()))
         self.cases: list[Case] = json.loads(json.dumps(module.cases(config)))
-        keys = [_key(case) for case in self.cases]
-        if len(set(keys)) < len(keys):
+        wanted, self.others = {_key(case) for case in self.cases}, 0
+        if len(wanted) < len(self.cases):
             raise ExperimentError(f"{module.__name__}.cases gives one case twice")
-        wanted, self.others = set(keys), 0
         names = list(self.cases[0]) if self.cases else []
         if any(set(case) != set(names) for case in self.cases):
             raise ExperimentError(f"{module.__name__}.cases gives cases of different keys")
@@ -43,22 +40,23 @@ class Rows:
         return [case for case in self.cases if _key(case) not in self.found]
 
     def rows(self) -> list[Row]:
-        """The rows that are there, in the experiment's order: a resumed run gives the same list."""
+        """The rows that there are, in the experiment's order, which is the same after a resumed run."""
         return [self.found[_key(case)] for case in self.cases if _key(case) in self.found]
 
     def append(self, case: Case, figures: dict[str, Any], versions: dict[str, str]) -> None:
-        """Writes one row in a single call to the system, so that Ctrl-C leaves it whole or not there."""
+        """Writes one row in a single system call, so that Ctrl-C leaves all of it or nothing."""
         taken = sorted(set(figures) & {*case, "config", *versions})
         if taken:
             raise ExperimentError(f"run gives {', '.join(taken)}, which the row has already")
-        line = json.dumps(case | figures | {"config": self.config} | versions, default=_plain)
+        row = case | figures | {"config": self.config} | versions
+        line = json.dumps(row, default=lambda array: array.tolist())
         with self.path.open("ab", buffering=0) as file:
             file.write(line.encode() + b"\n")
             os.fsync(file.fileno())
         self.found[_key(case)] = json.loads(line)
 
     def mend(self) -> None:
-        """Drops a last line that is not whole, and gives a whole one its line feed: before the first `append`."""
+        """Drops a last line that was cut off, or adds its line feed. Call it before the first `append`."""
         if not self.path.exists() or not (content := self.path.read_bytes()) or content.endswith(b"\n"):
             return
         last = content.rpartition(b"\n")[2]
@@ -74,7 +72,8 @@ def _key(case: Case) -> str:
 
 
 def _read(path: Path) -> list[Row]:
-    """The rows of a file; none if there is no file. A line that is no row is refused, but for a last one cut off."""
+    """The rows of a file, if there is one. `ExperimentError` at a line that is no row, except for a last one cut
+    off."""
     if not path.exists():
         return []
     lines, rows = path.read_bytes().split(b"\n"), []
@@ -88,14 +87,9 @@ def _read(path: Path) -> list[Row]:
 
 
 def _row(line: bytes) -> Row | None:
-    """What the line says, if it is a whole JSON object."""
+    """The row of the line, if it is a whole JSON object."""
     try:
         row = json.loads(line)
     except ValueError:
         return None
     return row if isinstance(row, dict) else None
-
-
-def _plain(value: Any) -> Any:
-    """Arrays and their scalars as JSON has them."""
-    return value.tolist()

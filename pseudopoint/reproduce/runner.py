@@ -1,4 +1,4 @@
-"""Runs experiments row by row, resumes them, and hands what there is to the page."""
+"""Runs experiments row by row, resumes them, and makes the page of their rows."""
 
 import gc
 import subprocess
@@ -21,12 +21,12 @@ from pseudopoint.reproduce.rows import Rows
 
 __all__ = ["Job", "Step", "computing", "listing", "reproduce", "stored_folder"]
 
-MANY_MAPS = 30_000  # every compiled program holds some; Linux allows a process 65,530, and XLA crashes beyond
+MANY_MAPS = 30_000  # memory maps, of which every compiled program holds some; beyond Linux's 65,530 XLA crashes
 
 
 @dataclass(frozen=True)
 class Step:
-    """How far an experiment is: the case just computed is number `done` of `total`."""
+    """The progress of an experiment: the case just computed is number `done` of `total`."""
 
     name: str
     case: dict[str, Any]
@@ -37,10 +37,10 @@ class Step:
 
 @dataclass(frozen=True)
 class Job:
-    """What to do with experiments: `folder` has them, `data` their tables (see `datasets.data_folder`), and rows,
-    figures and the page go to `out`.
+    """How to run experiments: `folder` has them, `data` their tables (see `datasets.data_folder`), and rows, figures
+    and the page go to `out`.
 
-    With `compute` false no row is computed, and those shown may be of another folder, `rows_from`. `fetch` downloads
+    Without `compute` no row is computed, and the rows may come from another folder, `rows_from`. `fetch` downloads
     missing tables.
     """
 
@@ -56,30 +56,28 @@ class Job:
 
 @contextmanager
 def computing() -> Iterator[None]:
-    """float64, and LAPACK on one thread. Raises ForkError where a computation would never end."""
+    """float64, and LAPACK on one thread. ForkError if a computation would never end."""
     refuse_fork()
     with jax.enable_x64(True), one_blas_thread():
         yield
 
 
 def stored_folder(folder: Path) -> Path:
-    """Where the rows of the stored run lie."""
+    """The folder of the rows of the stored run."""
     return folder / "results"
 
 
 def listing(out: Path, folder: Path, quick: bool = False) -> list[dict[str, Any]]:
-    """Every experiment by name: source, what it is about, tables needed, rows in `out` and rows wanted.
-
-    One that cannot be used has an `error` instead.
-    """
+    """Every experiment by name: source, subject, tables needed, rows in `out` and rows wanted; or an `error` if it
+    cannot be used."""
     entries = []
     for name in names(folder):
         try:
             module = experiment(name, folder)
             rows = _rows(module, name, out, quick)
             about = (module.__doc__ or "").strip().splitlines()[0]
-            entry = {"source": module.SOURCE, "about": about, "tables": list(module.TABLES)}
-            entries.append({"name": name} | entry | {"rows": len(rows.rows()), "wanted": len(rows.cases)})
+            entry = {"name": name, "source": module.SOURCE, "about": about, "tables": list(module.TABLES)}
+            entries.append(entry | {"rows": len(rows.rows()), "wanted": len(rows.cases)})
         except Exception as error:
             entries.append({"name": name, "error": _sentence(error)})
     return entries
@@ -88,8 +86,8 @@ def listing(out: Path, folder: Path, quick: bool = False) -> list[dict[str, Any]
 def reproduce(name: str, job: Job) -> dict[str, Any]:
     """Runs an experiment, or "all", and writes its rows, NAME.jsonl, its figure, NAME.png, and a page into `job.out`.
 
-    Cases whose row is there already are not computed again. The page is NAME.html, or report.html for "all". What goes
-    wrong in one experiment stops it alone if all are run: the page says why it is untested.
+    Cases that have a row are not computed again. The page is NAME.html, or report.html for "all". An error in one of
+    all experiments stops only that one, and the page says why it is untested.
     """
     if job.data is not None and not job.data.is_dir() and not job.fetch:
         raise DataError(f"there is no folder {str(job.data)!r} of data: name the one that has NAME.csv.gz")
@@ -109,10 +107,10 @@ def _one(name: str, job: Job) -> Outcome:
 
 
 def _safely(name: str, job: Job) -> Outcome:
-    """As `_one`, but whatever goes wrong is told in the outcome, beside the rows that were there before it."""
+    """As `_one`, but an error becomes part of the outcome, beside the rows computed before it."""
     try:
         return _one(name, job)
-    except Exception as error:  # not KeyboardInterrupt, which ends it all
+    except Exception as error:  # not KeyboardInterrupt, which ends everything
         stopped = _sentence(error)
     finally:
         jax.clear_caches()
@@ -124,13 +122,18 @@ def _safely(name: str, job: Job) -> Outcome:
 
 
 def _compute(name: str, module: Experiment, rows: Rows, job: Job) -> None:
-    """Every missing case, in order; each row is written before the next case begins."""
+    """Computes every missing case, in order, and writes each row before the next case."""
     missing = rows.missing()
     if not missing:
         return
     place, config = data_folder(job.data), module.QUICK if job.quick else module.FULL
     for table in module.TABLES:
-        _have(table, place, job.fetch)
+        try:
+            find(table, place)
+        except DataError:
+            if not job.fetch:
+                raise
+            download(table, place)
     versions = {"pseudopoint": version("pseudopoint"), "jax": version("jax"), "commit": _commit(job.folder)}
     rows.mend()
     with computing():
@@ -140,16 +143,10 @@ def _compute(name: str, module: Experiment, rows: Rows, job: Job) -> None:
             if job.progress is not None:
                 done = len(rows.cases) - len(rows.missing())
                 job.progress(Step(name, case, done, len(rows.cases), time.perf_counter() - start))
-            _let_go_of_programs()
-
-
-def _have(table: str, place: Path, fetch: bool) -> None:
-    try:
-        find(table, place)
-    except DataError:
-        if not fetch:
-            raise
-        download(table, place)
+            maps = Path("/proc/self/maps")
+            if maps.exists() and maps.read_bytes().count(b"\n") > MANY_MAPS:
+                jax.clear_caches()
+                gc.collect()
 
 
 def _rows(module: Experiment, name: str, folder: Path, quick: bool) -> Rows:
@@ -157,13 +154,13 @@ def _rows(module: Experiment, name: str, folder: Path, quick: bool) -> Rows:
 
 
 def _sentence(error: Exception) -> str:
-    """Our own errors are sentences; of others the type is told too."""
+    """Our own errors are sentences; others are named by their type, too."""
     text = " ".join(str(error).split())
     return text if isinstance(error, DataError | ExperimentError) else f"{type(error).__name__}: {text}"
 
 
 def _commit(folder: Path) -> str:
-    """The commit of a checkout, with a + if the code was changed since; "" elsewhere."""
+    """The commit of a checkout, with a + if the code has changed since; "" if there is none."""
     git = lambda *words: subprocess.run(["git", "-C", folder.parent, *words], capture_output=True, text=True)
     try:
         if not (folder.parent / ".git").exists() or (head := git("rev-parse", "--short", "HEAD")).returncode:
@@ -172,10 +169,3 @@ def _commit(folder: Path) -> str:
     except OSError:  # no git
         return ""
     return head.stdout.strip() + "+" * bool(changed)
-
-
-def _let_go_of_programs() -> None:
-    maps = Path("/proc/self/maps")
-    if maps.exists() and len(maps.read_bytes().splitlines()) > MANY_MAPS:
-        jax.clear_caches()
-        gc.collect()

@@ -5,39 +5,30 @@ from collections.abc import Callable
 import numpy as np
 from jaxtyping import Float
 
+from .. import kernels as k
 from ..data import near_rows
-from ..kernels import (
-    RBF,
-    AbstractKernel,
-    Constant,
-    Linear,
-    Matern12,
-    Matern32,
-    Matern52,
-    Periodic,
-    RationalQuadratic,
-)
 
-__all__ = ["KERNELS", "named_kernel", "robust", "ulapane"]
+__all__ = ["KERNELS", "STARTS", "named_kernel", "robust", "ulapane"]
 
-_STATIONARY: dict[str, Callable[..., AbstractKernel]] = {
-    "matern52": Matern52,
-    "matern32": Matern32,
-    "matern12": Matern12,
-    "rbf": RBF,
-    "rational_quadratic": RationalQuadratic,
-    "periodic": Periodic,
+# Kernels by the names of `names.KERNELS`, made from a lengthscale for each column and a variance.
+KERNELS: dict[str, Callable[[Float[np.ndarray, " D"], float], k.AbstractKernel]] = {
+    "matern52": k.Matern52,
+    "matern32": k.Matern32,
+    "matern12": k.Matern12,
+    "rbf": k.RBF,
+    "rational_quadratic": k.RationalQuadratic,
+    "periodic": k.Periodic,
+    "linear": lambda lengthscale, variance: (
+        k.Linear(np.full(len(lengthscale), variance / len(lengthscale))) + k.Constant(variance)
+    ),
 }
-KERNELS = (*_STATIONARY, "linear")
 
 
-def named_kernel(name: str, lengthscale: float, variance: float, D: int) -> AbstractKernel:
+def named_kernel(name: str, lengthscale: float, variance: float, D: int) -> k.AbstractKernel:
     """The kernel of that name with one lengthscale for each of D columns. Raises ValueError on an unknown name."""
-    if name == "linear":
-        return Linear(np.full(D, variance / D)) + Constant(variance)
-    if name not in _STATIONARY:
+    if name not in KERNELS:
         raise ValueError(f"kernel {name!r} is unknown: use one of {', '.join(KERNELS)}, or a kernel object")
-    return _STATIONARY[name](np.full(D, lengthscale), variance)
+    return KERNELS[name](np.full(D, lengthscale), variance)
 
 
 def robust(X: Float[np.ndarray, "N D"], y: Float[np.ndarray, " N"]) -> tuple[float, float]:
@@ -70,3 +61,7 @@ def ulapane(X: Float[np.ndarray, "N D"], y: Float[np.ndarray, " N"]) -> tuple[fl
     if not (lengthscale > 0 and sigma > 0):
         raise ValueError("the Ulapane start needs inputs and targets that vary; use initial='robust' or more rows")
     return float(lengthscale), float(sigma**2)
+
+
+# Lengthscale and variance by the names of `names.INITIALS`; an exact fit to a few rows follows a warm start.
+STARTS: dict[str, Callable[..., tuple[float, float]]] = {"warm": robust, "robust": robust, "ulapane": ulapane}

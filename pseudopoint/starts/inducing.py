@@ -15,8 +15,9 @@ from jaxtyping import Array, Float
 from ..compilation import program
 from ..data import Dataset, near_rows, take
 from ..kernels import AbstractKernel
+from ..names import PLACEMENTS
 
-__all__ = ["METHODS", "RACE_ROWS", "candidates", "first", "greedy_variance", "kmeans", "random", "rpcholesky", "sample"]
+__all__ = ["RACE_ROWS", "candidates", "greedy_variance", "kmeans", "random", "rpcholesky", "sample"]
 
 Points = Float[np.ndarray, "M D"]
 Rows = Float[np.ndarray, "N D"]
@@ -111,15 +112,6 @@ def sample(data: Dataset, size: int, seed: int) -> Dataset:
     return take(data, np.sort(np.random.default_rng(seed).choice(len(data), size, replace=False)))
 
 
-def first(data: Dataset, size: int, seed: int) -> Dataset:
-    """All rows: `size` of those that count, drawn at random, first, and the others with weight zero."""
-    order = np.random.default_rng(seed).permutation(len(data))
-    order = order[np.argsort(np.asarray(data.weight)[order] == 0, kind="stable")]
-    rows = take(data, order)
-    return Dataset(rows.X, rows.y, np.where(np.arange(len(order)) < size, rows.weight, 0), rows.noise)
-
-
-METHODS = ("auto", "kmeans", "rpcholesky", "greedy", "random")
 RACE_ROWS = 5000  # up to as many, starts are tried against each other
 
 
@@ -144,5 +136,5 @@ def candidates(method: str | np.ndarray, kernel: AbstractKernel, data: Dataset, 
     auto = ("kmeans", "rpcholesky", "greedy")[: 3 if len(data) <= RACE_ROWS else 1]
     names = auto if method == "auto" else (method,)
     if unknown := set(names) - set(makers):
-        raise ValueError(f"inducing start {unknown.pop()!r} is unknown: use one of {', '.join(METHODS)}")
+        raise ValueError(f"inducing start {unknown.pop()!r} is unknown: use one of {', '.join(PLACEMENTS)}")
     return {name: makers[name]() for name in names}

@@ -1,4 +1,4 @@
-"""How one column of a table becomes features: what fills its gaps, which categories it has, what is odd about it."""
+"""How one column becomes features: what fills its gaps, its categories, and what is odd about it."""
 
 import re
 from collections import Counter
@@ -12,14 +12,14 @@ from jaxtyping import Float64
 
 from pseudopoint.tables.formats import MAX_CATEGORIES, Format, Kind, is_numeric, nearly_all, values_of
 from pseudopoint.tables.messages import Oddity, TableError, quoted_examples, row_count
-from pseudopoint.tables.missing import Cells, is_usual_word, text_of
+from pseudopoint.tables.missing import given, is_usual_word, text_of
 from pseudopoint.tables.moments import Order
 from pseudopoint.tables.numerals import Decimal, parse_numbers
 from pseudopoint.tables.remarks import remarks
 
-__all__ = ["Column", "encode_column", "learn_column", "names_rows", "refuse_infinite", "row_number"]
+__all__ = ["Column"]
 
-IDENTIFIER_SHARE = 0.9  # text that differs in more than this share of the rows names rows, it does not group them
+IDENTIFIER_SHARE = 0.9  # text that differs in more than this share of the rows names rows and does not group them
 NAMELESS = re.compile(r"Unnamed: \d+|__index_level_\d+__")  # row labels that pandas saved along with a table
 
 
@@ -30,7 +30,7 @@ class Column:
     A number passes through, a boolean becomes 0 or 1, a date its days since 1970-01-01 (UTC), a duration its days, a
     time of day its hours; gaps are filled with `fill`, the median of the training rows. A category becomes one 0/1
     feature for each of `categories`; a gap or any other category is all zeros. With `indicator`, one more 0/1 feature
-    says where the gaps are. `decimal`, `order` and `unit` are those of `Format`.
+    marks the gaps. `decimal`, `order` and `unit` are those of `Format`.
     """
 
     name: str
@@ -57,7 +57,7 @@ class Column:
 def learn_column(name: str, series: pd.Series, format: Format, open: str = "") -> tuple[Column | None, list[str]]:
     """The rule for a column of the training table, or None if it is no use as an input, and notes.
 
-    `open` is the mark that could be read in two ways, which a note tells.
+    `open` is the mark that could be read in two ways.
     """
     if NAMELESS.fullmatch(name):
         return None, [f"column {name!r} has no name of its own, as saved row labels have none; it is left out"]
@@ -68,13 +68,24 @@ def learn_column(name: str, series: pd.Series, format: Format, open: str = "") -
     gaps = np.isnan(values)
     if gaps.all():
         return None, [_all_missing(name)]
-    column = Column(name, fill=float(np.nanmedian(values)), indicator=bool(gaps.any()), **asdict(format))
-    return column, [*_gap_notes(name, series, gaps, unread), *remarks(name, series, format, open, values)]
+    notes = remarks(name, series, format, open, values)
+    if gaps.any():
+        faults = np.flatnonzero(~pd.isna(unread) & ~is_usual_word(unread))
+        what = quoted_examples(given(unread))
+        if len(faults):
+            first = min(row_number(series, place) for place in faults)
+            examples = quoted_examples(unread[faults])
+            what = f", {len(faults):,} of them with text that is no value{examples}, first in row {first}"
+        count = f"{row_count(int(gaps.sum()))} of {len(series):,} without a value"
+        notes.insert(0, f"column {name!r}: {count}{what}; filled with the median and marked in '{name}_missing'")
+    return Column(name, fill=float(np.nanmedian(values)), indicator=bool(gaps.any()), **asdict(format)), notes
 
 
 def encode_column(column: Column, series: pd.Series) -> tuple[Float64[np.ndarray, "N C"], list[Oddity]]:
     """The C features of a column of any table, and what was odd about it. `TableError` at ±inf."""
-    return (_encode_categories if column.kind == "category" else _encode_values)(column, series)
+    read = _encode_categories if column.kind == "category" else _encode_values
+    block, missing, oddities = read(column, series)
+    return np.column_stack([block, missing] if column.indicator else [block]).astype(np.float64), oddities
 
 
 def refuse_infinite(name: str, values: Float64[np.ndarray, "N"], series: pd.Series) -> None:
@@ -95,22 +106,8 @@ def names_rows(texts: Sequence[str]) -> bool:
     return len(set(texts)) > max(MAX_CATEGORIES, IDENTIFIER_SHARE * len(texts))
 
 
-def _gap_notes(name: str, series: pd.Series, gaps: np.ndarray, unread: Cells) -> list[str]:
-    """How many cells are without a value, which of them hold something, and where the first of those is."""
-    if not gaps.any():
-        return []
-    faults = np.flatnonzero(~pd.isna(unread) & ~is_usual_word(unread))
-    what = quoted_examples(_given(unread))
-    if len(faults):
-        first = min(row_number(series, place) for place in faults)
-        examples = quoted_examples(unread[faults])
-        what = f", {len(faults):,} of them with text that is no value{examples}, first in row {first}"
-    count = f"{row_count(int(gaps.sum()))} of {len(series):,} without a value"
-    return [f"column {name!r}: {count}{what}; filled with the median and marked in '{name}_missing'"]
-
-
 def _learn_categories(name: str, series: pd.Series) -> tuple[Column | None, list[str]]:
-    cells = _given(text_of(series))
+    cells = given(text_of(series))
     gaps = len(series) - len(cells)
     counts = Counter(cells)
     if not cells or (len(counts) == 1 and is_usual_word(np.array(cells[:1], object)).all()):
@@ -124,8 +121,8 @@ def _learn_categories(name: str, series: pd.Series) -> tuple[Column | None, list
     if gaps:
         notes.append(f"{row_count(gaps)} of {len(series):,} without a value, marked in '{name}_missing'")
     if len(counts) > MAX_CATEGORIES:
-        rest = len(counts) - MAX_CATEGORIES
-        notes.append(f"{rest:,} categories beyond the {MAX_CATEGORIES} most frequent count as none of them")
+        others = len(counts) - MAX_CATEGORIES
+        notes.append(f"{others:,} categories beyond the {MAX_CATEGORIES} most frequent count as none of them")
     column = Column(name, "category", indicator=gaps > 0, categories=tuple(kept))
     return column, [f"column {name!r}: {'; '.join(notes)}"] if notes else []
 
@@ -140,35 +137,31 @@ def _too_few_numbers(cells: list[str]) -> list[str]:
     return [f"{what}{quoted_examples(text[faults])}, too many to read the others as numbers"]
 
 
-def _encode_categories(column: Column, series: pd.Series) -> tuple[np.ndarray, list[Oddity]]:
+def _encode_categories(column: Column, series: pd.Series) -> tuple[np.ndarray, np.ndarray, list[Oddity]]:
     text = text_of(series)
     missing = np.asarray(pd.isna(text))
     codes = pd.Index(column.categories, dtype=object).get_indexer(pd.Index(text, dtype=object))
-    block = codes[:, None] == np.arange(len(column.categories))
     finding = "categories not seen in training"
-    if len(column.categories) == MAX_CATEGORIES:  # the others of training may be among them: they are not kept
+    if len(column.categories) == MAX_CATEGORIES:  # training may have had them, but they were not kept
         finding = f"categories other than the {MAX_CATEGORIES} most frequent of training"
-    unseen = text[(codes < 0) & ~missing]
     oddities = [
-        *_oddity(column, finding, "they count as none of the known ones", unseen),
+        *_oddity(column, finding, "they count as none of the known ones", text[(codes < 0) & ~missing]),
         *_unexpected_gaps(column, int(missing.sum()), "they count as none of the known categories"),
     ]
-    return _with_indicator(column, block, missing), oddities
+    return codes[:, None] == np.arange(len(column.categories)), missing, oddities
 
 
-def _encode_values(column: Column, series: pd.Series) -> tuple[np.ndarray, list[Oddity]]:
+def _encode_values(column: Column, series: pd.Series) -> tuple[np.ndarray, np.ndarray, list[Oddity]]:
     values, unread = values_of(series, column.format)
     refuse_infinite(column.name, values, series)
     missing = np.isnan(values)
-    block = np.where(missing, column.fill, values)[:, None]
-    given = unread[pd.notna(unread)]
-    texts = given[~is_usual_word(given)].tolist()
+    faults = unread[pd.notna(unread) & ~is_usual_word(unread)]
     oddities = [
-        *_oddity(column, f"text that is no {column.kind}", "it counts as missing", texts),
+        *_oddity(column, f"text that is no {column.kind}", "it counts as missing", faults),
         *_unit_oddities(column, series, values),
-        *_unexpected_gaps(column, int(missing.sum()) - len(texts), "the median of training fills them"),
+        *_unexpected_gaps(column, int(missing.sum()) - len(faults), "the median of training fills them"),
     ]
-    return _with_indicator(column, block, missing), oddities
+    return np.where(missing, column.fill, values)[:, None], missing, oddities
 
 
 def _unit_oddities(column: Column, series: pd.Series, values: np.ndarray) -> list[Oddity]:
@@ -184,24 +177,15 @@ def _unit_oddities(column: Column, series: pd.Series, values: np.ndarray) -> lis
     return _oddity(column, finding, "'12 %' is taken for 12", text[signed & ~np.isnan(values)])
 
 
-def _oddity(column: Column, finding: str, consequence: str, cells: Sequence[str] | np.ndarray) -> list[Oddity]:
+def _oddity(column: Column, finding: str, consequence: str, cells: np.ndarray) -> list[Oddity]:
     examples = tuple(dict.fromkeys(cells))[:4]  # one more than a note shows
     return [Oddity(column.name, finding, consequence, len(cells), examples)] if examples else []
 
 
 def _unexpected_gaps(column: Column, gaps: int, consequence: str) -> list[Oddity]:
-    if gaps == 0 or column.indicator:
-        return []
-    return [Oddity(column.name, "missing values, of which training had none,", consequence, gaps)]
-
-
-def _with_indicator(column: Column, block: np.ndarray, missing: np.ndarray) -> np.ndarray:
-    return np.column_stack([block, missing] if column.indicator else [block]).astype(np.float64)
+    finding = "missing values, of which training had none,"
+    return [Oddity(column.name, finding, consequence, gaps)] if gaps and not column.indicator else []
 
 
 def _all_missing(name: str) -> str:
     return f"column {name!r} is missing in every row; it is left out"
-
-
-def _given(cells: Cells) -> list[str]:
-    return [cell for cell in cells if cell is not None]

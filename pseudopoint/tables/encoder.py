@@ -12,7 +12,7 @@ from pseudopoint.tables.columns import Column, encode_column, learn_column
 from pseudopoint.tables.formats import Format, column_formats
 from pseudopoint.tables.messages import Oddity, TableError, describe
 from pseudopoint.tables.missing import CSV_WORDS, without_words
-from pseudopoint.tables.target import class_target, no_column, number_target, target_notes, tidy
+from pseudopoint.tables.target import class_target, number_target, require, target_notes, tidy
 
 __all__ = ["TableEncoder"]
 
@@ -21,11 +21,11 @@ __all__ = ["TableEncoder"]
 class TableEncoder:
     """Turns rows of a table into a float64 matrix [N, D], by rules learned from the training table.
 
-    Plain data, equal if its fields are; `to_dict` and `from_dict` carry it through JSON. Columns are looked up by name,
-    so their order does not matter and further columns are ignored. `classes` says that the target holds labels of
-    classes; otherwise it holds numbers. `target_format` says how its cells are read, and None that the cells of each
-    table decide. A cell that holds one of the words in `missing` is a gap, in any column; of CSV files, so is one that
-    holds one of `csv_missing`, which only encoders saved by version 0.1 have.
+    Encoders are equal if their fields are; `to_dict` and `from_dict` carry them through JSON. Columns are looked up by
+    name: their order does not matter, and further columns are ignored. The target holds labels if `classes`, otherwise
+    numbers. `target_format` says how its cells are read; if it is None, the cells of each table decide. A cell that
+    holds one of the words in `missing` is a gap, in any column; in CSV files, so is one that holds a word of
+    `csv_missing`, which only encoders saved by version 0.1 have.
     """
 
     target_name: str
@@ -44,17 +44,15 @@ class TableEncoder:
         missing: Collection[str] = (),
         whole: pd.DataFrame | None = None,
     ) -> tuple["TableEncoder", list[str]]:
-        """The encoder of a training table, and notes: what was dropped, filled, grouped together, or could be read in
-        another way.
+        """The encoder of a training table, and notes on what was dropped, filled, grouped, or has another reading.
 
-        `missing` has further words that mark a gap. Where `frame` is a part of the table `whole`, the cells of that
-        decide how columns are read. Raises `TableError` if the target is not a column of finite numbers or, with
-        `classes`, of labels, an input is ±inf, or no input is left.
+        `missing` has further words that mark a gap. If `frame` is a part of the table `whole`, the cells of `whole`
+        decide how columns are read. `TableError` if the target is not a column of finite numbers or, with `classes`, of
+        labels, if an input is ±inf, or if no input is left.
         """
         frame = without_words(tidy(frame), missing)
         formats = column_formats(frame if whole is None else without_words(tidy(whole), missing))
-        if target not in formats:
-            raise no_column([target], frame)
+        require(frame, [target])
         learned = [learn_column(name, _series(frame, name), *formats[name]) for name in frame.columns if name != target]
         columns = tuple(column for column, _ in learned if column is not None)
         notes = target_notes(frame, target, classes, *formats[target])
@@ -73,31 +71,29 @@ class TableEncoder:
         """The columns that a CSV file must be read with as text, a target of classes among them."""
         # As a number, 1.234 would not tell whether the file has 1.234 or 1.2340, and with a decimal comma it is 1234.
         inputs = tuple(column.name for column in self.columns if _is_text(column.format))
-        numbers = self.target_format is None or not _is_text(self.target_format)
-        return (*inputs, self.target_name) if self.classes or not numbers else inputs
+        text = self.classes or (self.target_format is not None and _is_text(self.target_format))
+        return (*inputs, self.target_name) if text else inputs
 
     def inputs(self, frame: pd.DataFrame) -> tuple[Float64[np.ndarray, "N D"], list[str]]:
-        """The features [N, D] of a table, finite throughout, and notes on what was odd. Errors as `encode`."""
+        """As `encode`, with notes on what was odd."""
         X, oddities = self.encode(frame)
         return X, describe(oddities)
 
     def encode(self, frame: pd.DataFrame) -> tuple[Float64[np.ndarray, "N D"], list[Oddity]]:
-        """The features [N, D] of a table, finite throughout, and what was odd, for `describe` to add up over chunks.
+        """The features [N, D] of a table, all finite, and what was odd, for `describe` to add up over chunks.
 
-        On the training table it finds nothing odd that `learn` did not say. Raises `TableError` if a column is missing
-        or an input is ±inf; the row in the message counts data rows from 1, by the index where that holds integers.
+        `TableError` if a column is missing or an input is ±inf. Its message counts data rows from 1, by the index if
+        that holds integers.
         """
         frame = without_words(tidy(frame), self.missing)
-        absent = [column.name for column in self.columns if column.name not in frame.columns]
-        if absent:
-            raise no_column(absent, frame)
+        require(frame, [column.name for column in self.columns])
         encoded = [encode_column(column, _series(frame, column.name)) for column in self.columns]
         return np.hstack([block for block, _ in encoded]), [oddity for _, odd in encoded for oddity in odd]
 
     def target(self, frame: pd.DataFrame) -> Shaped[np.ndarray, "N"]:
-        """The target [N]: as `number_target` gives it or, if it holds classes, as `class_target` does; errors as there.
+        """The target [N] as `number_target` or, if it holds classes, `class_target` gives it; errors as there.
 
-        It is missing where `pandas.isna` says so: NaN among numbers, None among labels.
+        A missing number is NaN, a missing label None.
         """
         read = class_target if self.classes else number_target
         return read(frame, self.target_name, self.missing, self.target_format)
@@ -108,10 +104,10 @@ class TableEncoder:
 
     @classmethod
     def from_dict(cls, fields: dict[str, Any]) -> "TableEncoder":
-        """The inverse of `to_dict`. Raises `TableError` if the fields are not those of an encoder."""
+        """The inverse of `to_dict`. `TableError` if the fields are not those of an encoder."""
         try:
             columns = [Column(**{**column, "categories": tuple(column["categories"])}) for column in fields["columns"]]
-            classes = fields.get("classes", False)  # the first files hold regressions only and say nothing of classes
+            classes = fields.get("classes", False)  # the first files hold regressions only and have no such field
             plain: dict[str, Any] = {"kind": "category" if classes else "number"}
             return cls(
                 fields["target_name"],

@@ -5,41 +5,16 @@ import decimal
 import numbers
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any, Literal, NamedTuple, cast
+from typing import Any, Literal, cast
 
 import numpy as np
 import pandas as pd
-import pyarrow as pa
-import pyarrow.compute
 from jaxtyping import Float64
 from pandas.api.types import is_bool_dtype, is_complex_dtype, is_datetime64_any_dtype, is_numeric_dtype
 
+from pseudopoint.tables import moments
 from pseudopoint.tables.missing import Cells, is_usual_word, text_of
-from pseudopoint.tables.moments import (
-    SHAPES,
-    Order,
-    date_orders,
-    days,
-    parse_dates,
-    parse_durations,
-    parse_times,
-)
-from pseudopoint.tables.numerals import Decimal, decimal_marks, parse_numbers, units
-
-__all__ = [
-    "MAX_CATEGORIES",
-    "Format",
-    "Look",
-    "column_format",
-    "column_formats",
-    "is_numeric",
-    "look",
-    "nearly_all",
-    "standard",
-    "values_of",
-]
-
-pc = cast(Any, pyarrow.compute)  # its functions are made when it is imported, out of sight of a type checker
+from pseudopoint.tables.numerals import Decimal, Reading, decimal_marks, parse_numbers, units
 
 Kind = Literal["number", "boolean", "date", "time", "duration", "category"]
 
@@ -53,37 +28,29 @@ class Format:
     """What a column holds, the decimal mark of its numbers in text, the order of day and month in its dates, and "%" as
     the unit of numbers of which some carry that sign.
 
-    With `decimal` "" text is read as pandas reads numbers, and with `order` "" only ISO dates are read: as in encoders
+    With `decimal` "" text is read as pandas reads numbers, and with `order` "" only ISO dates are read, as in encoders
     that version 0.1 saved.
     """
 
     kind: Kind
     decimal: Decimal = ""
-    order: Order = ""
+    order: moments.Order = ""
     unit: Literal["", "%"] = ""
 
 
-class Look(NamedTuple):
-    """What one column says of its format.
+def look(series: pd.Series) -> Reading:
+    """The `Format` of a column: by its type, or by its cells if the type leaves it open.
 
-    `open` is the mark that has two readings in it, in numbers ("1,234") or in dates ("1/2/2024"): other columns of the
-    table may decide between them. `decided` says that this column decides it for those.
+    An open mark has two readings, in numbers ("1,234") or in dates ("1/2/2024"); other columns of the table for which
+    it is `decided` may choose between them.
     """
-
-    format: Format
-    open: str = ""
-    decided: bool = False
-
-
-def look(series: pd.Series) -> Look:
-    """The format of a column: by its type, or by its cells where the type is text or leaves it open."""
     series = standard(series)
-    kind = _typed(series) or _kind_of_objects(series)
+    kind = _kind_of_type(series) or _kind_of_objects(series)
     if kind is not None:
-        return Look(Format(kind, ".", "none"))
+        return Reading(Format(kind, ".", "none"))
     text = text_of(series)
     text = text[~np.asarray(pd.isna(text)) & ~is_usual_word(text)]
-    return _look_at_text(text) if len(text) else Look(Format("category"))
+    return _look_at_text(text) if len(text) else Reading(Format("category"))
 
 
 def column_formats(frame: pd.DataFrame) -> dict[str, tuple[Format, str]]:
@@ -94,31 +61,31 @@ def column_formats(frame: pd.DataFrame) -> dict[str, tuple[Format, str]]:
 
 
 def column_format(frame: pd.DataFrame, name: str) -> Format:
-    """The format of one column, with a look at the others only where it leaves it open."""
+    """The format of one column. Looks at the others only if it leaves a mark open."""
     found = look(cast(pd.Series, frame[name]))
-    return column_formats(frame)[name][0] if found.open else found.format
+    return column_formats(frame)[name][0] if found.open else found.choice
 
 
 def values_of(series: pd.Series, format: Format) -> tuple[Float64[np.ndarray, "N"], Cells]:
-    """What the cells are worth in a format, NaN where that is nothing; and their text where it is worth nothing."""
+    """The values of the cells in a format, NaN where there is none; and the text of the cells that have no value."""
     series = standard(series)
     nothing = np.full(len(series), None)
     if format.kind == "date" and is_datetime64_any_dtype(series.dtype):
-        return days(pd.DatetimeIndex(series)), nothing
+        return moments.days(pd.DatetimeIndex(series)), nothing
     if pd.api.types.is_timedelta64_dtype(series.dtype) and format.kind != "date":
         return (series / pd.Timedelta(1, "h" if format.kind == "time" else "D")).to_numpy(np.float64), nothing
     if format.kind in ("number", "boolean") and is_numeric(series):
         return series.to_numpy(np.float64, na_value=np.nan), nothing
     text = text_of(series)
     values = PARSERS[format.kind](text, format)
-    if format.kind == "number":  # a cell that is a number is that, whatever the decimal mark of text
-        exact = _numbers(series)
+    if format.kind == "number" and series.dtype == object:  # numbers among text, whatever the decimal mark of that
+        exact = _are_numbers(series)
         values[exact] = series.to_numpy()[exact].astype(np.float64)
     return values, np.where(np.isnan(values), text, nothing)
 
 
 def standard(series: pd.Series) -> pd.Series:
-    """The column in a type that says by itself what it holds, where a dictionary, Arrow or objects hide it."""
+    """The column in a type that shows what it holds, if a dictionary, Arrow or objects hide it."""
     dtype = series.dtype
     if isinstance(dtype, pd.ArrowDtype) and str(dtype).startswith(("dictionary", "duration", "time")):
         arrow = cast(Any, series.array).__arrow_array__()
@@ -126,16 +93,15 @@ def standard(series: pd.Series) -> pd.Series:
     if isinstance(dtype, pd.PeriodDtype):
         return series.dt.to_timestamp()
     if series.dtype == object:
-        given = list(series.dropna())
-        if given and all(isinstance(cell, datetime.timedelta | np.timedelta64) for cell in given):
+        cells = list(series.dropna())
+        if cells and all(isinstance(cell, datetime.timedelta | np.timedelta64) for cell in cells):
             return pd.to_timedelta(series)
     return series
 
 
 def is_numeric(series: pd.Series) -> bool:
     """Whether the type of a column is one of numbers or of true/false values."""
-    other = isinstance(series.dtype, pd.CategoricalDtype) or is_complex_dtype(series.dtype)
-    return not other and (is_numeric_dtype(series.dtype) or is_bool_dtype(series.dtype))
+    return _kind_of_type(series) in ("number", "boolean")
 
 
 def nearly_all(found: int, cells: int) -> bool:
@@ -143,34 +109,31 @@ def nearly_all(found: int, cells: int) -> bool:
     return found > 0 and (found >= NEARLY_ALL * cells or (cells - found <= 1 and cells >= 5))
 
 
-def _settle(found: Look, looks: list[Look], separator: str) -> Format:
+def _settle(found: Reading, looks: list[Reading], separator: str) -> Format:
     """The format of a column that leaves a mark open: what most other columns of the table say, or what is usual.
 
-    Between numbers, the separator of the file speaks last: where that is a semicolon, a comma is a decimal mark.
+    For numbers, the separator of the file counts last: if it is a semicolon, a comma is a decimal mark.
     """
-    kind, votes = found.format.kind, [other.format for other in looks if other.decided]
+    format, votes = found.choice, [other.choice for other in looks if other.decided]
     if not found.open:
-        return found.format
-    if kind == "date":
+        return format
+    if format.kind == "date":
         count = sum((vote.order == "day") - (vote.order == "month") for vote in votes)
-        return replace(found.format, order="day" if count > 0 else "month") if count else found.format
+        return replace(format, order="day" if count > 0 else "month") if count else format
     count = sum((vote.decimal == ",") - (vote.decimal == ".") for vote in votes if vote.kind == "number")
     comma = count > 0 or (count == 0 and separator == ";" and found.open == ",")
-    return replace(found.format, decimal="," if comma else ".")
+    return replace(format, decimal="," if comma else ".")
 
 
-def _typed(series: pd.Series) -> Kind | None:
-    if isinstance(series.dtype, pd.CategoricalDtype):
+def _kind_of_type(series: pd.Series) -> Kind | None:
+    dtype = series.dtype
+    if isinstance(dtype, pd.CategoricalDtype) or is_complex_dtype(dtype):
         return "category"
-    if is_datetime64_any_dtype(series.dtype):
+    if is_datetime64_any_dtype(dtype):
         return "date"
-    if pd.api.types.is_timedelta64_dtype(series.dtype):
+    if pd.api.types.is_timedelta64_dtype(dtype):
         return "duration"
-    if is_bool_dtype(series.dtype):
-        return "boolean"
-    if is_complex_dtype(series.dtype):
-        return "category"
-    return "number" if is_numeric_dtype(series.dtype) else None
+    return "boolean" if is_bool_dtype(dtype) else "number" if is_numeric_dtype(dtype) else None
 
 
 def _kind_of_objects(series: pd.Series) -> Kind | None:
@@ -181,46 +144,37 @@ def _kind_of_objects(series: pd.Series) -> Kind | None:
     return "number" if cells and _are_numbers(cells).all() else None
 
 
-def _look_at_text(text: Cells) -> Look:
-    """The first format in which nearly all of the cells have a value; categories if there is none."""
-    if all(cell.lower() in ("true", "false") for cell in text):
-        return Look(Format("boolean"))
-    found = next((found for found in _candidates(text) if _fits(text, found.format)), Look(Format("category")))
-    in_per_cent = found.format.kind == "number" and "%" in units(text)
-    return found._replace(format=replace(found.format, unit="%")) if in_per_cent else found
-
-
-def _candidates(text: Cells) -> Iterator[Look]:
-    cells = pa.array(text, pa.large_string())
-    shaped = {kind: np.asarray(pc.match_substring_regex(cells, SHAPES[kind])).sum() for kind in SHAPES}
-    if nearly_all(int(shaped["date"]), len(text)):
-        orders = date_orders(text)
-        yield Look(Format("date", ".", orders.order), orders.mark, orders.decided)
-    for kind in ("time", "duration"):
-        if nearly_all(int(shaped[kind]), len(text)):
-            yield Look(Format(kind, ".", "none"))
-    marks = decimal_marks(text)
-    yield Look(Format("number", marks.decimal, "none"), marks.open, marks.decided)
-
-
-def _fits(text: Cells, format: Format) -> bool:
-    return nearly_all(int((~np.isnan(PARSERS[format.kind](text, format))).sum()), len(text))
-
-
-def _numbers(series: pd.Series) -> np.ndarray:
-    """Where a column of objects holds numbers."""
-    return _are_numbers(series) if series.dtype == object else np.zeros(len(series), bool)
-
-
 def _are_numbers(cells: Iterable) -> np.ndarray:
     real = numbers.Real | decimal.Decimal
     return np.array([isinstance(cell, real) and not isinstance(cell, bool | np.bool_) for cell in cells], bool)
 
 
+def _look_at_text(text: Cells) -> Reading:
+    """The first format in which nearly all of the cells have a value; categories if there is none."""
+    if all(cell.lower() in ("true", "false") for cell in text):
+        return Reading(Format("boolean"))
+    fits = lambda format: nearly_all(int((~np.isnan(PARSERS[format.kind](text, format))).sum()), len(text))
+    found = next((found for found in _candidates(text) if fits(found.choice)), Reading(Format("category")))
+    in_per_cent = found.choice.kind == "number" and "%" in units(text)
+    return found._replace(choice=replace(found.choice, unit="%")) if in_per_cent else found
+
+
+def _candidates(text: Cells) -> Iterator[Reading]:
+    shaped = [kind for kind in moments.SHAPES if nearly_all(moments.shaped(text, kind), len(text))]
+    if "date" in shaped:
+        orders = moments.date_orders(text)
+        yield orders._replace(choice=Format("date", ".", orders.choice))
+    for kind in ("time", "duration"):
+        if kind in shaped:
+            yield Reading(Format(kind, ".", "none"))
+    marks = decimal_marks(text)
+    yield marks._replace(choice=Format("number", marks.choice, "none"))
+
+
 PARSERS: dict[Kind, Callable[[Cells, Format], np.ndarray]] = {
     "number": lambda text, format: parse_numbers(text, format.decimal),
     "boolean": lambda text, format: np.array([TRUTH.get(cell and cell.lower(), np.nan) for cell in text], np.float64),
-    "date": lambda text, format: parse_dates(text, format.order),
-    "time": lambda text, format: parse_times(text),
-    "duration": lambda text, format: parse_durations(text),
+    "date": lambda text, format: moments.parse_dates(text, format.order),
+    "time": lambda text, format: moments.parse_times(text),
+    "duration": lambda text, format: moments.parse_durations(text),
 }

@@ -1,9 +1,10 @@
-"""What tables have to say: the one error, the oddities that become notes, and how lists read in a sentence."""
+"""The error and the notes that tables give rise to, and how lists read in a sentence."""
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-__all__ = ["Oddity", "TableError", "describe", "listed", "quoted_examples", "row_count"]
+__all__ = ["Oddity", "TableError", "describe"]
 
 
 class TableError(ValueError):
@@ -12,7 +13,7 @@ class TableError(ValueError):
 
 @dataclass(frozen=True)
 class Oddity:
-    """Something in one column that does not stop a prediction but should be told: in how many rows, with examples."""
+    """Something odd in some rows of one column, with examples. It becomes a note and does not stop a prediction."""
 
     column: str
     finding: str
@@ -52,3 +53,10 @@ def listed(names: Iterable[object], most: int = 30) -> str:
     names = list(names)
     rest = [f"and {len(names) - most} more"] if len(names) > most else []
     return ", ".join([repr(str(name)) for name in names[:most]] + rest)
+
+
+def refuse_repeated(names: Iterable[str], place: str = "") -> None:
+    """`TableError` if columns share a name; `place` comes first in its message."""
+    repeated = sorted(name for name, count in Counter(names).items() if count > 1)
+    if repeated:
+        raise TableError(f"{place}more than one column is called {listed(repeated)}; rename all but one")

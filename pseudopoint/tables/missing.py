@@ -1,4 +1,5 @@
-"""Which cells are gaps: empty ones everywhere, the usual words in columns of values, and words that the user adds."""
+"""The text of cells, and which cells are gaps: empty ones, the usual words in columns of values, and the user's
+words."""
 
 import re
 import sys
@@ -10,8 +11,6 @@ import pandas as pd
 from jaxtyping import Bool, Shaped
 from pandas.api.types import is_bool_dtype, is_datetime64_any_dtype, is_numeric_dtype
 
-__all__ = ["CSV_WORDS", "Cells", "is_usual_word", "text_of", "without_words"]
-
 Cells = Shaped[np.ndarray, "N"]  # of objects: the text of each cell, or None
 
 # What people and programs write for "missing" among numbers, dates, times and true/false values, in any case.
@@ -20,7 +19,7 @@ USUAL = frozenset(
     + "? - -- – — . * …".split()
 )
 LONGEST = max(map(len, USUAL))
-# Model files up to version 0.1 were learned from CSV files of which pandas had made these words gaps, in any column.
+# Version 0.1 learned from CSV files in which pandas had made these words gaps, in any column.
 CSV_WORDS = tuple(
     "#N/A,#N/A N/A,#NA,-1.#IND,-1.#QNAN,-NaN,-nan,1.#IND,1.#QNAN,<NA>,N/A,NA,NULL,NaN,None,n/a,nan,null".split(",")
 )
@@ -33,18 +32,22 @@ def text_of(series: pd.Series) -> Cells:
         text = series.str.strip()
         return text.where(text.notna() & (text != ""), None).to_numpy(object, na_value=None)
     cells = zip(series, series.isna(), strict=True)
-    with np.printoptions(threshold=sys.maxsize):  # two long arrays that differ in the middle are two texts
+    with np.printoptions(threshold=sys.maxsize):  # long arrays in cells are written out, so that all differences count
         return np.array([None if missing else str(cell).strip() or None for cell, missing in cells], object)
+
+
+def given(cells: Cells) -> list[str]:
+    """The texts that are there."""
+    return [cell for cell in cells if cell is not None]
 
 
 def is_usual_word(text: Cells) -> Bool[np.ndarray, "N"]:
     """Where a cell holds one of the usual words for a missing value."""
-    short = [cell is not None and len(cell) <= LONGEST and cell.lower() in USUAL for cell in text]
-    return np.array(short, bool)
+    return np.array([cell is not None and len(cell) <= LONGEST and cell.lower() in USUAL for cell in text], bool)
 
 
 def without_words(frame: pd.DataFrame, words: Collection[str]) -> pd.DataFrame:
-    """The table with every cell missing that holds one of `words`, blanks around it aside, in whatever column.
+    """The table with a gap in every cell, of any column, that holds one of `words`, blanks around it aside.
 
     A word that is a number stands for all cells of its value: "-999" also for -999.0 in a column of floats.
     """
@@ -60,17 +63,13 @@ def without_words(frame: pd.DataFrame, words: Collection[str]) -> pd.DataFrame:
 def _holds(series: pd.Series, texts: frozenset[str], numbers: np.ndarray) -> np.ndarray:
     dtype = series.dtype
     if is_numeric_dtype(dtype) and not is_bool_dtype(dtype) and not isinstance(dtype, pd.CategoricalDtype):
-        # As the column holds them: 9.97e36 in float32 is not the 9.97e36 of float64.
+        # In the column's precision: 9.97e36 in float32 is not the 9.97e36 of float64.
         wanted = np.concatenate([numbers, numbers.astype(np.float32)]) if "32" in str(dtype) else numbers
         return np.isin(series.to_numpy(np.float64, na_value=np.nan), wanted)
     if is_datetime64_any_dtype(dtype):
         moments = pd.to_datetime([word for word in texts if word[:1].isdigit()], format="ISO8601", errors="coerce")
-        zone = getattr(dtype, "tz", None)
-        return np.asarray(series.isin(moments.dropna().tz_localize(zone)))
+        return np.asarray(series.isin(moments.dropna().tz_localize(getattr(dtype, "tz", None))))
     cells = text_of(series)
-    same = {cell for cell in set(cells) if cell is not None and (cell in texts or _is_number(cell, numbers))}
+    is_number = lambda cell: len(numbers) > 0 and CANONICAL.fullmatch(cell) is not None and float(cell) in numbers
+    same = {cell for cell in set(given(cells)) if cell in texts or is_number(cell)}
     return np.array([cell in same for cell in cells], bool)
-
-
-def _is_number(cell: str, numbers: np.ndarray) -> bool:
-    return len(numbers) > 0 and CANONICAL.fullmatch(cell) is not None and float(cell) in numbers

@@ -3,15 +3,15 @@
 import datetime
 import re
 from collections.abc import Callable
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 from jaxtyping import Float64
 
-from pseudopoint.tables.missing import Cells
-
-__all__ = ["SHAPES", "Order", "Orders", "date_orders", "days", "parse_dates", "parse_durations", "parse_times"]
+from pseudopoint.tables.missing import Cells, given
+from pseudopoint.tables.numerals import Reading, compared, pc
 
 Order = Literal["", "none", "day", "month"]
 
@@ -38,8 +38,7 @@ DURATION = re.compile(
     rf"[+-]?\d+ days?(?:,? [+-]?{CLOCK})?|-?P(?=[\dT])[\dDTHMS.]+|{CLOCK.replace('?P<', '?P<_')}", re.I
 )
 
-
-# What a cell of each kind has at least, for a quick look at many.
+# What a cell of each kind must contain, for a quick look at many.
 SHAPES: dict[Literal["date", "time", "duration"], str] = {
     "date": r"(?i)^[0-9]{1,4}[-./][0-9]{1,2}[-./][0-9]{1,4}|" + "|".join(MONTHS),
     "time": "^[0-9]{1,3}:[0-9]{2}",
@@ -47,29 +46,19 @@ SHAPES: dict[Literal["date", "time", "duration"], str] = {
 }
 
 
-class Orders(NamedTuple):
-    """Whether the day or the month comes first in the dates of a column, and whether their cells decide it.
-
-    `order` is "none" where no date is written so. `mark` is the separator of dates that both orders read, differently.
-    """
-
-    order: Order
-    mark: str
-    decided: bool
+def shaped(text: Cells, kind: Literal["date", "time", "duration"]) -> int:
+    """How many cells contain what every cell of the kind must."""
+    return int(np.asarray(pc.match_substring_regex(pa.array(text, pa.large_string()), SHAPES[kind])).sum())
 
 
-def date_orders(text: Cells) -> Orders:
-    """What the cells of one column, taken together, say of the order of day and month."""
-    written = [match for cell in text if cell is not None and (match := DATES[0].fullmatch(cell))]
+def date_orders(text: Cells) -> Reading:
+    """Whether the day or the month comes first in the dates of a column; "none" where no date is written so."""
+    written = [match for cell in given(text) if (match := DATES[0].fullmatch(cell))]
     if not written:
-        return Orders("none", "", False)
-    first, second = parse_dates(text, "day"), parse_dates(text, "month")
-    day, month = (~np.isnan(values) for values in (first, second))
-    if day.sum() != month.sum():
-        return Orders("day" if day.sum() > month.sum() else "month", "", True)
+        return Reading("none")
     mark = written[0]["mark"]
-    usual: Order = "month" if mark == "/" else "day"
-    return Orders(usual, mark if (day & month & (first != second)).any() else "", False)
+    ways = {order: parse_dates(text, order) for order in ("day", "month")}
+    return compared(ways, "month" if mark == "/" else "day", lambda _: mark)
 
 
 def parse_dates(text: Cells, order: Order) -> Float64[np.ndarray, "N"]:
@@ -79,7 +68,7 @@ def parse_dates(text: Cells, order: Order) -> Float64[np.ndarray, "N"]:
     "Dec 31, 2024"; with "day" also "31.12.2024", "31/12/2024" and "31-12-24", with "month" "12/31/2024" and so on. A
     time may follow. The two-digit years 69, …, 99 are in the twentieth century, the others in this one.
     """
-    # pandas alone would also take 2024 and 20240131 for dates.
+    # pandas alone would also read 2024 and 20240131 as dates.
     iso = [cell if cell and ISO.match(cell) else None for cell in text]
     values = days(pd.to_datetime(iso, format="ISO8601", utc=True, errors="coerce"))
     return values if order == "" else np.where(np.isnan(values), _each(text, lambda cell: _date(cell, order)), values)
@@ -99,13 +88,12 @@ def parse_durations(text: Cells) -> Float64[np.ndarray, "N"]:
 def days(moments: pd.DatetimeIndex) -> Float64[np.ndarray, "N"]:
     """Days since 1970-01-01 UTC, NaN for NaT."""
     utc = moments if moments.tz is None else moments.tz_convert(None)
-    # In microseconds whatever the unit, so that the same moment is the same number from any file.
+    # In microseconds, so that a moment is the same number in every unit.
     return (utc.to_numpy().astype("datetime64[us]") - np.datetime64(0, "us")) / np.timedelta64(1, "D")
 
 
 def _each(text: Cells, value: Callable[[str], float]) -> np.ndarray:
-    """Every different cell is read once."""
-    values = {cell: value(cell) for cell in set(text) if cell is not None}
+    values = {cell: value(cell) for cell in set(given(text))}
     return np.array([values.get(cell, np.nan) for cell in text], np.float64)
 
 
@@ -117,22 +105,18 @@ def _date(cell: str, order: Order) -> float:
     if found.get("first"):
         if order == "none":
             return np.nan
-        places = ("first", "second_part") if order == "day" else ("second_part", "first")
-        day, month = (int(found[place]) for place in places)
+        first, second = int(found["first"]), int(found["second_part"])
+        day, month = (first, second) if order == "day" else (second, first)
     else:
         day = int(found["day"])
         month = MONTHS.index(found["name"][:3].lower()) + 1 if found.get("name") else int(found["month"])
-    hours = _hours(match) if found["hour"] else 0.0
+    digits, hours = found["year"], _hours(match) if found["hour"] else 0.0
+    year = int(digits) + (0 if len(digits) == 4 else 1900 if int(digits) >= 69 else 2000)
     try:
-        return (
-            datetime.date(_year(found["year"]), month, day).toordinal() - EPOCH + (hours / 24 if hours < 24 else np.nan)
-        )
+        date = datetime.date(year, month, day)
     except ValueError:  # such as the 31st of February
         return np.nan
-
-
-def _year(digits: str) -> int:
-    return int(digits) + (0 if len(digits) == 4 else 1900 if int(digits) >= 69 else 2000)
+    return date.toordinal() - EPOCH + (hours / 24 if hours < 24 else np.nan)
 
 
 def _hours(match: re.Match[str] | None) -> float:

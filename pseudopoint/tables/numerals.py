@@ -1,5 +1,6 @@
 """Numbers written for people: decimal commas, thousands separators, signs, currencies and per cent."""
 
+from collections.abc import Callable
 from typing import Any, Literal, NamedTuple, cast
 
 import numpy as np
@@ -10,9 +11,7 @@ from jaxtyping import Float64
 
 from pseudopoint.tables.missing import Cells
 
-__all__ = ["Decimal", "Marks", "decimal_marks", "parse_numbers", "units"]
-
-pc = cast(Any, pyarrow.compute)  # its functions are made when it is imported, out of sight of a type checker
+pc = cast(Any, pyarrow.compute)  # its functions are made at import, where a type checker does not see them
 
 Decimal = Literal["", ".", ","]
 
@@ -23,22 +22,19 @@ CURRENCY = (
 SPACES = "[\u00a0\u2007\u2009\u202f]"
 
 
-def _number(decimal: str, comma: str) -> str:
-    """The pattern of a number without a sign: `comma`, a blank or an apostrophe may stand between thousands."""
+def _pattern(decimal: str, comma: str) -> str:
+    """A cell that holds a number. `comma`, a blank or an apostrophe may stand between thousands."""
     groups = [rf"[1-9][0-9]{{0,2}}(?:{mark}[0-9]{{3}})+" for mark in (comma, " ", "'")]
     lakhs = rf"[1-9][0-9]?(?:{comma}[0-9]{{2}})+{comma}[0-9]{{3}}"  # 12,34,567, as in India
     whole = "|".join(["[0-9]+", *groups, lakhs])
-    return rf"(?:(?:{whole})(?:{decimal}[0-9]*)?|{decimal}[0-9]+)(?:[eE][+-]?[0-9]+)?"
-
-
-def _cell(number: str) -> str:
+    number = rf"(?:(?:{whole})(?:{decimal}[0-9]*)?|{decimal}[0-9]+)(?:[eE][+-]?[0-9]+)?"
     return (
         rf"^(?P<open>\(?)(?P<sign>[+-]?) ?(?P<before>{CURRENCY})? ?(?P<inner>[+-]?)(?P<number>{number})"
         rf" ?(?P<after>%|{CURRENCY})?(?P<last>-?)(?P<close>\)?)$"
     )
 
 
-PATTERNS = {".": _cell(_number(r"\.", ",")), ",": _cell(_number(",", r"\."))}
+PATTERNS = {".": _pattern(r"\.", ","), ",": _pattern(",", r"\.")}
 INFINITY = "^(?P<sign>[+-]?)(?i:inf|infinity)$"
 PLAIN = {
     mark: rf"^[+-]?(?:[0-9]+{dot}?[0-9]*|{dot}[0-9]+)(?:[eE][+-]?[0-9]+)?$" for mark, dot in ((".", r"\."), (",", ","))
@@ -46,32 +42,38 @@ PLAIN = {
 CLUTTER = {".": "[, ']", ",": "[. ']"}
 
 
-class Marks(NamedTuple):
-    """The decimal mark that reads most cells, and whether it reads more of them than the other one.
+class Reading(NamedTuple):
+    """Which of two ways reads more cells of a column, and whether it reads more than the other one.
 
-    `open` is the mark, a comma or a point, that may be a decimal mark or one between thousands, as in "1,234", where
-    both readings take as many cells for numbers; "" where they agree or one reads more.
+    `open` is the mark whose cells the two ways read differently, "" if there is none or one way reads more cells.
     """
 
-    decimal: Decimal
-    open: str
-    decided: bool
+    choice: Any
+    open: str = ""
+    decided: bool = False
 
 
-def decimal_marks(text: Cells) -> Marks:
-    """What the cells of one column, taken together, say of its decimal mark."""
+def compared(ways: dict[str, np.ndarray], usual: str, mark: Callable[[int], str]) -> Reading:
+    """The better of two ways of reading the same cells, given the values of each, NaN where a cell cannot be read.
+
+    `mark(i)` is the mark in cell i.
+    """
+    (first, a), (second, b) = ways.items()
+    read_a, read_b = ~np.isnan(a), ~np.isnan(b)
+    if read_a.sum() != read_b.sum():
+        return Reading(first if read_a.sum() > read_b.sum() else second, decided=True)
+    differ = np.flatnonzero(read_a & read_b & (a != b))
+    return Reading(usual, mark(int(differ[0])) if len(differ) else "")
+
+
+def decimal_marks(text: Cells) -> Reading:
+    """What the cells of one column together say of its decimal mark."""
     points, commas = parse_numbers(text, "."), parse_numbers(text, ",")
-    read_points, read_commas = ~np.isnan(points), ~np.isnan(commas)
-    if read_points.sum() != read_commas.sum():
-        return Marks("." if read_points.sum() > read_commas.sum() else ",", "", True)
-    differ = np.flatnonzero(read_points & read_commas & (points != commas))
-    if not len(differ):
-        return Marks(".", "", False)
-    return Marks(".", "," if "," in text[differ[0]] else ".", False)
+    return compared({".": points, ",": commas}, ".", lambda i: "," if "," in text[i] else ".")
 
 
 def parse_numbers(text: Cells, decimal: Decimal) -> Float64[np.ndarray, "N"]:
-    """What the cells are worth, NaN where they are no numbers.
+    """The numbers in the cells, NaN where there is none.
 
     With the decimal mark ".", "1,234.5", "1 234.5", "1'234.5", "+3", "−3", "3-", "(3)" for -3, "€ 12", "12 USD" and
     "12 %", which is 12, are numbers; with ",", "1.234,5" and so on. With "", only what pandas takes for a number.
@@ -82,41 +84,35 @@ def parse_numbers(text: Cells, decimal: Decimal) -> Float64[np.ndarray, "N"]:
     plain = _where(pc.match_substring_regex(cells, PLAIN[decimal]))
     values = _floats(pc.if_else(plain, cells, None), decimal)
     other = _where(pc.match_substring_regex(cells, f"{PATTERNS[decimal]}|{INFINITY}"))
-    if rest := np.flatnonzero(other & ~plain).tolist():  # few: to take cells apart is slow
+    if rest := np.flatnonzero(other & ~plain).tolist():  # few: taking cells apart is slow
         values[rest] = _adorned(cells.take(pa.array(rest)), decimal)
     return values
 
 
 def units(text: Cells) -> list[str]:
-    """The signs and codes of currencies, and "%", that the numbers carry, "" among them if some carry none."""
+    """The signs and codes of currencies, and "%", that the numbers carry; "" among them if some carry none."""
     cells = _tidied(text)
     bare = pc.match_substring_regex(cells, "^[-+0-9.,' eE]+$")
     if pc.all(bare).as_py() in (True, None):
         return [""]
     parts, other = (pc.extract_regex(pc.if_else(bare, "0", cells), PATTERNS[mark]) for mark in (".", ","))
     parts = pc.if_else(pc.is_null(parts), other, parts)
-    both = pc.binary_join_element_wise(
-        pc.struct_field(parts, "before"), pc.struct_field(parts, "after"), pa.scalar("", pa.large_string())
-    )
+    signs = [pc.struct_field(parts, place) for place in ("before", "after")]
+    both = pc.binary_join_element_wise(*signs, pa.scalar("", pa.large_string()))
     return sorted(pc.unique(both.drop_null()).to_pylist())
 
 
 def _adorned(cells: pa.Array, decimal: Decimal) -> np.ndarray:
-    """Numbers with thousands separators, signs and units."""
+    """Numbers with thousands separators, signs and units, and ±inf."""
     parts = pc.extract_regex(cells, PATTERNS[decimal])
-    has = lambda name, mark: _where(pc.equal(pc.struct_field(parts, name), mark))
+    has = lambda name, mark: _where(pc.equal(pc.struct_field(parts, name), mark)).astype(int)
     values = _floats(pc.replace_substring_regex(pc.struct_field(parts, "number"), CLUTTER[decimal], ""), decimal)
-    bracketed, closed = has("open", "("), has("close", ")")
-    minuses = sum((has(name, "-").astype(int) for name in ("sign", "inner", "last")), bracketed.astype(int))
-    signs = minuses + sum(has(name, "+").astype(int) for name in ("sign", "inner"))
-    values = np.where((bracketed == closed) & (signs <= 1), np.where(minuses == 1, -values, values), np.nan)
-    infinite = [np.nan if mark is None else float(f"{mark}inf") for mark in _signs_of_infinity(cells)]
-    return np.where(np.isnan(values), infinite, values)
-
-
-def _signs_of_infinity(cells: pa.Array) -> list[str | None]:
-    """For `refuse_infinite`."""
-    return pc.struct_field(pc.extract_regex(cells, INFINITY), "sign").to_pylist()
+    minuses = has("open", "(") + has("sign", "-") + has("inner", "-") + has("last", "-")
+    signs = minuses + has("sign", "+") + has("inner", "+")
+    valid = (has("open", "(") == has("close", ")")) & (signs <= 1)
+    values = np.where(valid, np.where(minuses == 1, -values, values), np.nan)
+    infinite = pc.struct_field(pc.extract_regex(cells, INFINITY), "sign").to_pylist()
+    return np.where(np.isnan(values), [np.nan if sign is None else float(f"{sign}inf") for sign in infinite], values)
 
 
 def _floats(digits: pa.Array, decimal: Decimal) -> np.ndarray:
@@ -128,6 +124,7 @@ def _where(found: pa.Array) -> np.ndarray:
 
 
 def _tidied(text: Cells) -> pa.Array:
+    """With ordinary blanks, minus signs and apostrophes."""
     cells = pa.array(text, pa.large_string())
     if pc.all(pc.string_is_ascii(cells)).as_py() in (True, None):
         return cells

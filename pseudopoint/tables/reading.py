@@ -1,4 +1,4 @@
-"""From a file to DataFrames, whole or in chunks; every way in which a file can be bad becomes a `TableError`."""
+"""From a file to DataFrames, whole or in chunks. Every fault of a file becomes a `TableError`."""
 
 import csv
 import gzip
@@ -18,14 +18,14 @@ import pyarrow.parquet as pq
 from pandas.io.parsers import TextFileReader
 
 from pseudopoint.tables.encoder import TableEncoder
-from pseudopoint.tables.messages import TableError, listed
+from pseudopoint.tables.messages import TableError, refuse_repeated
 from pseudopoint.tables.missing import without_words
 
-__all__ = ["read_chunks", "read_table", "table_suffix"]
+__all__ = ["read_chunks", "read_table"]
 
 SUFFIXES = (".csv", ".csv.gz", ".parquet")
-LOOK_AHEAD = 1 << 20  # characters of a CSV file in which its header and first row are looked for
-SEPARATORS = "\t;,|"  # the first of those that divide the first rows equally well, into equally many cells
+LOOK_AHEAD = 1 << 20  # characters of a CSV file that contain its header and first row
+SEPARATORS = "\t;,|"  # the first counts if several divide the first rows equally well
 FIRST_ROWS = 20
 DECIMAL_COMMA = re.compile(r"\d,\d")
 QUOTED_DECIMAL_COMMA = re.compile(r'"[-+]?\d[\d.]*,(?:\d\d?|\d{4,})"')  # "1,234" may rather be 1234
@@ -34,12 +34,11 @@ QUOTED_DECIMAL_COMMA = re.compile(r'"[-+]?\d[\d.]*,(?:\d\d?|\d{4,})"')  # "1,234
 def read_table(path: str | PathLike[str], text: Collection[str] = (), missing: Collection[str] = ()) -> pd.DataFrame:
     """The whole table at `path` (.csv, .csv.gz or .parquet) with rows numbered 0, 1, … by its index.
 
-    Empty cells are missing, and so are those that hold one of the words in `missing`; every other word stays as it is,
-    also "NA". Columns of a CSV file that hold numbers or true/false values alone get that type, except those named in
-    `text`, which stay text, so that "01234" keeps its zero; the others are text, which an encoder reads by its rules.
-    Pass `encoder.text_columns` when the table will meet an encoder learned on another one. A CSV may be separated by
-    commas, semicolons, tabs or bars, whichever divides its first rows into as many cells as the header; it is kept in
-    `attrs["separator"]`. Raises `TableError` if there is no table with at least one row of data to read.
+    Empty cells and those that hold one of the words in `missing` are missing; every other word stays, also "NA".
+    Columns of a CSV file with numbers or true/false values alone get that type; others are text, and so are those named
+    in `text`, in which "01234" keeps its zero. Pass `encoder.text_columns` for an encoder that was learned on another
+    table. The separator of a CSV file is the one of commas, semicolons, tabs and bars that divides its first rows into
+    as many cells as the header; `attrs["separator"]` keeps it. `TableError` if the table is damaged or has no rows.
     """
     path = Path(path)
     with _named_errors(path):
@@ -60,9 +59,9 @@ def read_chunks(
 ) -> Iterator[pd.DataFrame]:
     """The table at `path` in order, at most `rows` rows at a time, so that memory does not grow with the table.
 
-    Columns that `encoder` reads as text are text in every chunk, however the chunk looks by itself; its own words for
-    missing values are gaps when it encodes, and those in `missing` are gaps already here. The index goes on counting
-    from chunk to chunk. Raises `TableError` as `read_table` does, when the first chunk is asked for, or at the damage.
+    Columns that `encoder` reads as text are text in every chunk. Words in `missing` are gaps; those of the encoder
+    become gaps when it encodes. The index counts the rows of the whole table. `TableError` as `read_table`, at the
+    first chunk or at the damage.
     """
     path, start = Path(path), 0
     with _named_errors(path):
@@ -88,8 +87,7 @@ def table_suffix(path: Path) -> str:
 
 def _parquet_chunks(path: Path, rows: int) -> Iterator[pd.DataFrame]:
     with _open_parquet(path) as file:
-        for batch in file.iter_batches(batch_size=rows):
-            yield batch.to_pandas(ignore_metadata=True)
+        yield from (batch.to_pandas(ignore_metadata=True) for batch in file.iter_batches(batch_size=rows))
 
 
 def _csv_chunks(path: Path, rows: int, text: Collection[str]) -> Iterator[pd.DataFrame]:
@@ -99,7 +97,7 @@ def _csv_chunks(path: Path, rows: int, text: Collection[str]) -> Iterator[pd.Dat
 
 def _open_parquet(path: Path) -> pq.ParquetFile:
     file = pq.ParquetFile(path, pre_buffer=False)  # reading ahead would keep the whole file in memory
-    _check_header(path, file.schema_arrow.names)
+    refuse_repeated(file.schema_arrow.names, f"{path}: ")
     return file
 
 
@@ -109,18 +107,18 @@ def _csv_options(path: Path, text: Collection[str]) -> dict[str, Any]:
     start = _csv_start(path, compressed)
     separator = _separator(start)
     names = _csv_header(path, start, separator)
-    # Where numbers may have decimal commas, 1.234 may be 1234: as text, it can still be read so.
+    # If numbers may have decimal commas, 1.234 may be 1234: as text, it can still be read so.
     commas = (QUOTED_DECIMAL_COMMA if separator == "," else DECIMAL_COMMA).search(start) is not None
     return {
         "sep": separator,
         "header": 0,
         "names": names,
         "dtype": {name: str for name in names if commas or name in text},
-        "keep_default_na": False,  # "NA" may be Namibia: which words mean missing, `missing` says
+        "keep_default_na": False,  # "NA" may be Namibia; `missing` has the words that mean missing
         "na_values": [""],
         "compression": "gzip" if compressed else None,
         "encoding": "utf-8",
-        "low_memory": False,  # one type a column, not one a block
+        "low_memory": False,  # one type for each column, not for each block of it
     }
 
 
@@ -135,14 +133,14 @@ def _csv_start(path: Path, compressed: bool) -> str:
 
 
 def _separator(start: str) -> str:
-    """The mark that divides most of the first rows into as many cells as the header, at least two, and then most."""
+    """The mark that divides most of the first rows into as many cells, at least two, as the header."""
     fits = {mark: _fit(start, mark) for mark in SEPARATORS}
     best = max(SEPARATORS, key=lambda mark: fits[mark])
     return best if fits[best][1] else ","
 
 
 def _fit(start: str, mark: str) -> tuple[float, int]:
-    """The share of the first rows with as many cells as the header, and how many those are; 0 without `mark` in it."""
+    """The share of the first rows with as many cells as the header, and how many cells; 0 if it has no `mark`."""
     try:
         header, *rows = islice(csv.reader(io.StringIO(start), delimiter=mark), FIRST_ROWS + 1)
     except csv.Error:  # such as a quote that only another separator closes
@@ -155,17 +153,11 @@ def _csv_header(path: Path, start: str, separator: str) -> list[str]:
     """The column names."""
     lines = csv.reader(io.StringIO(start), delimiter=separator)
     names = [name.strip() or f"Unnamed: {place}" for place, name in enumerate(next(lines))]
-    _check_header(path, names)
-    # pandas would silently take the first cell of rows longer than the header for a row label.
+    refuse_repeated(names, f"{path}: ")
+    # pandas would silently make a row label of the first cell of rows longer than the header.
     if len(row := next(lines, [])) > len(names):
         raise TableError(f"{path}: row 1 has {len(row)} cells but the header {len(names)}; give every column a name")
     return names
-
-
-def _check_header(path: Path, names: list[str]) -> None:
-    repeated = sorted({name for name in names if names.count(name) > 1})
-    if repeated:
-        raise TableError(f"{path}: more than one column is called {listed(repeated)}; rename all but one")
 
 
 def _no_rows(path: Path) -> TableError:
@@ -174,7 +166,7 @@ def _no_rows(path: Path) -> TableError:
 
 @contextmanager
 def _named_errors(path: Path) -> Iterator[None]:
-    """Turns what pandas, pyarrow, gzip and the operating system raise into one `TableError` that names the file."""
+    """Errors of pandas, pyarrow, gzip and the operating system become a `TableError` that names the file."""
     try:
         yield
     except FileNotFoundError:

@@ -1,4 +1,5 @@
-"""The column to predict: numbers, or classes whose labels are the same text from any file and any type of column."""
+"""The column to predict: numbers, or classes whose labels are the same text in every kind of file and type of
+column."""
 
 import difflib
 import re
@@ -12,22 +13,14 @@ from pandas.api.types import is_bool_dtype
 
 from pseudopoint.tables.columns import names_rows, refuse_infinite, row_number
 from pseudopoint.tables.formats import Format, column_format, values_of
-from pseudopoint.tables.messages import TableError, listed, quoted_examples, row_count
-from pseudopoint.tables.missing import Cells, is_usual_word, text_of, without_words
+from pseudopoint.tables.messages import TableError, listed, quoted_examples, refuse_repeated, row_count
+from pseudopoint.tables.missing import Cells, given, is_usual_word, text_of, without_words
 from pseudopoint.tables.numerals import decimal_marks
 from pseudopoint.tables.remarks import remarks
 
-__all__ = [
-    "class_target",
-    "drop_missing_target",
-    "looks_like_classes",
-    "no_column",
-    "number_target",
-    "target_notes",
-    "tidy",
-]
+__all__ = ["class_target", "drop_missing_target", "looks_like_classes", "number_target"]
 
-DECIMAL = re.compile(r"-?(0|[1-9]\d*)\.\d+([eE][+-]?\d+)?")  # as whole numbers are written from columns of floats
+DECIMAL = re.compile(r"-?(0|[1-9]\d*)\.\d+([eE][+-]?\d+)?")  # as columns of floats write whole numbers
 TRUTH = {"true": "True", "false": "False"}
 
 
@@ -36,20 +29,19 @@ def class_target(
 ) -> Shaped[np.ndarray, "N"]:
     """The labels [N] of a target that is a class, as `str`, None where missing. `TableError` if there is no `target`.
 
-    A label is the text of its cell without blanks around it, except that what is one value has one label, whatever
-    type the column got in this file or chunk: a whole number has no decimals (1, 1.0, "1.0" and "1" are "1"), and true
-    and false are "True" and "False" (also from "TRUE" and "true"). Other text stays as it is: "01" and "1.10" differ
-    from "1" and "1.1". So a CSV file must be read with the target as text, or "01" is 1 before it comes here.
+    A label is the text of its cell without blanks around it. A value has the same label in every type of column: a
+    whole number has no decimals (1, 1.0, "1.0" and "1" are "1"), and true and false are "True" and "False" (also from
+    "TRUE" and "true"). Other text stays as it is: "01" and "1.10" differ from "1" and "1.1". So a CSV file must be read
+    with the target as text, or "01" is 1 before it comes here.
 
     Empty cells and those that hold a word in `missing` are missing. So are the usual words, such as "NA", if the labels
     are numbers or true/false values, by `format` or, without it, by the cells of this table; in text they are labels.
     """
-    frame = without_words(tidy(frame), missing)
-    series = _series(frame, target)
+    frame, series = _tidied(frame, target, missing)
     text = text_of(series)
     if (format or column_format(frame, target)).kind != "category":
         text[is_usual_word(text)] = None
-    labels = {cell: _label(cell) for cell in set(text) if cell is not None}
+    labels = {cell: _label(cell) for cell in set(given(text))}
     return np.array([labels.get(cell) for cell in text], object)
 
 
@@ -60,8 +52,7 @@ def looks_like_classes(frame: pd.DataFrame, target: str, missing: Collection[str
     numbers, for text of which most cells are numbers (numbers with faults in them), for text that differs in nearly
     every row, and for dates, times and durations. `TableError` if there is no `target`.
     """
-    frame = without_words(tidy(frame), missing)
-    series = _series(frame, target)
+    frame, series = _tidied(frame, target, missing)
     found, what = _kind_of_target(series, column_format(frame, target))
     return found, f"the target {target!r} {what}"
 
@@ -74,8 +65,7 @@ def number_target(
 
     `format` says how its cells are read; without it, they and the other columns decide as in training.
     """
-    frame = without_words(tidy(frame), missing)
-    series = _series(frame, target)
+    frame, series = _tidied(frame, target, missing)
     if is_bool_dtype(series.dtype):
         raise TableError(
             f"the target {target!r} holds true/false values, not numbers; "
@@ -97,8 +87,8 @@ def drop_missing_target(
 ) -> tuple[pd.DataFrame, int]:
     """The rows that have a target, with their index, and how many had none; `classes` says that it holds labels.
 
-    `missing` and `format` are those of `class_target` and `number_target`. Raises `TableError` if no row is left, or if
-    the target is no such column as they take.
+    `missing` and `format` are those of `class_target` and `number_target`. `TableError` if no row is left, and as
+    there.
     """
     gaps = np.asarray(pd.isna((class_target if classes else number_target)(frame, target, missing, format)))
     if gaps.all():
@@ -108,40 +98,40 @@ def drop_missing_target(
 
 
 def target_notes(frame: pd.DataFrame, target: str, classes: bool, format: Format, open: str) -> list[str]:
-    """What should be told of the target of a training table: its unit, what could be read otherwise.
+    """Notes on the target of a training table: its unit, and what could be read in another way.
 
     `TableError` if it is no column of numbers or, with `classes`, has no label.
     """
-    if not classes:
-        y = number_target(frame, target, format=format)
-        return remarks(target, _series(frame, target), _of_numbers(_series(frame, target), format), open, y)
-    if pd.isna(class_target(frame, target, format=format)).all():
-        raise TableError(f"the target {target!r} is missing in every row; name a column that holds labels")
-    return []
+    if classes:
+        drop_missing_target(frame, target, True, format=format)
+        return []
+    series = cast(pd.Series, frame[target])
+    return remarks(target, series, _of_numbers(series, format), open, number_target(frame, target, format=format))
 
 
 def tidy(frame: pd.DataFrame) -> pd.DataFrame:
     """The frame with column names that are distinct strings, and an index of integers so that messages name a row."""
     frame = frame.rename(columns=str)
-    if not frame.columns.is_unique:
-        repeated = frame.columns[frame.columns.duplicated()].unique()
-        raise TableError(f"more than one column is called {listed(repeated)}; rename all but one")
+    refuse_repeated(frame.columns)
     return frame if frame.index.dtype.kind in "iu" else frame.reset_index(drop=True)
 
 
-def no_column(names: list[str], frame: pd.DataFrame) -> TableError:
-    """The error that says which columns are absent, which come close, and which there are."""
+def require(frame: pd.DataFrame, names: Collection[str]) -> None:
+    """`TableError` if the frame lacks columns: which, which come close, and which there are."""
+    absent = [name for name in names if name not in frame.columns]
+    if not absent:
+        return
     columns = {column.casefold(): column for column in frame.columns}
-    close = [columns[match] for name in names for match in difflib.get_close_matches(name.casefold(), columns, n=1)]
+    close = [columns[match] for name in absent for match in difflib.get_close_matches(name.casefold(), columns, n=1)]
     question = f"; did you mean {listed(close)}?" if close else ";"
-    plural = "column" if len(names) == 1 else "columns"
-    return TableError(f"the table has no {plural} {listed(names)}{question} its columns are {listed(frame.columns)}")
+    plural = "column" if len(absent) == 1 else "columns"
+    raise TableError(f"the table has no {plural} {listed(absent)}{question} its columns are {listed(frame.columns)}")
 
 
-def _series(frame: pd.DataFrame, name: str) -> pd.Series:
-    if name not in frame.columns:
-        raise no_column([name], frame)
-    return cast(pd.Series, frame[name])
+def _tidied(frame: pd.DataFrame, target: str, missing: Collection[str]) -> tuple[pd.DataFrame, pd.Series]:
+    frame = without_words(tidy(frame), missing)
+    require(frame, [target])
+    return frame, cast(pd.Series, frame[target])
 
 
 def _label(text: str) -> str:
@@ -150,23 +140,20 @@ def _label(text: str) -> str:
     return TRUTH.get(text.lower(), text)
 
 
-def _given(series: pd.Series) -> list[str]:
-    return [cell for cell in text_of(series) if cell is not None]
-
-
 def _of_numbers(series: pd.Series, format: Format) -> Format:
-    """The format in which numbers are looked for, so that an error can name what is none."""
+    """The format in which numbers are looked for, so that an error can name a cell that is none."""
     if format.kind in ("number", "duration"):
         return format
-    return Format("number", decimal_marks(text_of(series)).decimal)
+    return Format("number", decimal_marks(text_of(series)).choice)
 
 
 def _kind_of_target(series: pd.Series, format: Format) -> tuple[bool, str]:
     """Whether a column looks like classes, and what it holds."""
-    if series.isna().all():
+    cells = given(text_of(series))
+    if not cells:
         return False, "is missing in every row"
     if isinstance(series.dtype, pd.CategoricalDtype) and format.kind == "category":
-        return True, f"holds categories{quoted_examples(_given(series))}"
+        return True, f"holds categories{quoted_examples(cells)}"
     if format.kind == "boolean":
         return True, "holds true/false values"
     if format.kind in ("date", "time", "duration"):
@@ -174,25 +161,23 @@ def _kind_of_target(series: pd.Series, format: Format) -> tuple[bool, str]:
     values, unread = values_of(series, _of_numbers(series, format))
     if format.kind == "number":
         unread[is_usual_word(unread)] = None
-    return _kind_of_numbers(values, unread) or _kind_of_text(_given(series))
+    return _kind_of_numbers(values, unread) or _kind_of_text(cells)
 
 
 def _kind_of_numbers(values: np.ndarray, unread: Cells) -> tuple[bool, str] | None:
     """The same for numbers, which most of the cells are; None for text."""
-    numbers, others = values[~np.isnan(values)], [cell for cell in unread if cell is not None]
+    numbers, others = values[~np.isnan(values)], given(unread)
     if len(others) >= len(numbers):
         return None
     distinct = np.unique(numbers)
     if others:
         return False, f"holds numbers, and something else in {row_count(len(others))}{quoted_examples(others)}"
     if len(distinct) == 2 and np.isfinite(distinct).all():
-        return True, "holds two different numbers, {} and {}".format(*(_label(str(x)) for x in distinct.tolist()))
+        return True, f"holds two different numbers, {_label(str(distinct[0]))} and {_label(str(distinct[1]))}"
     return False, f"holds {len(distinct):,} different number{'' if len(distinct) == 1 else 's'}"
 
 
 def _kind_of_text(cells: list[str]) -> tuple[bool, str]:
-    if not cells:
-        return False, "is missing in every row"  # blank is missing, too
     if names_rows(cells):
         return False, f"holds {len(set(cells)):,} different texts in {row_count(len(cells))}: names of rows"
     return True, f"holds text{quoted_examples(cells)}"

@@ -20,7 +20,7 @@ __all__ = ["ChunkWriter", "whole_file", "write_chunks"]
 
 @contextmanager
 def whole_file(path: str | PathLike[str]) -> Iterator[BufferedIOBase]:
-    """`files.whole_file`, with a `TableError` at once if the file cannot be made there."""
+    """`files.whole_file`, with a `TableError` if the file cannot be made there."""
     with ExitStack() as stack:
         try:
             handle = stack.enter_context(files.whole_file(path))
@@ -37,30 +37,25 @@ class ChunkWriter:
     """
 
     def __init__(self, handle: BufferedIOBase, parquet: bool):
-        self._handle = handle
-        self._parquet = parquet
+        self._handle, self._parquet = handle, parquet
         self._parquet_writer: pq.ParquetWriter | None = None
         self.columns: list[str] | None = None
 
     def append(self, frame: pd.DataFrame) -> None:
         """Appends the rows of `frame`, without its index; in Parquet the first chunk fixes the types of the columns.
 
-        Raises `ValueError` if the columns are not those before, or their cells do not fit those types.
+        ValueError if the columns differ from those before, or their cells do not fit those types.
         """
         first, columns = self.columns is None, list(frame.columns)
         if not first and columns != self.columns:
             raise ValueError(f"a chunk with columns {columns} cannot follow one with {self.columns}")
         if self._parquet:
-            self._append_parquet(frame)
+            schema = pa.Schema.from_pandas(frame, preserve_index=False)
+            self._parquet_writer = writer = self._parquet_writer or pq.ParquetWriter(self._handle, schema)
+            writer.write_table(pa.Table.from_pandas(frame, schema=writer.schema, preserve_index=False))
         else:
             self._handle.write(frame.to_csv(index=False, header=first, lineterminator="\n").encode())
         self.columns = columns
-
-    def _append_parquet(self, frame: pd.DataFrame) -> None:
-        if self._parquet_writer is None:
-            self._parquet_writer = pq.ParquetWriter(self._handle, pa.Schema.from_pandas(frame, preserve_index=False))
-        schema = self._parquet_writer.schema
-        self._parquet_writer.write_table(pa.Table.from_pandas(frame, schema=schema, preserve_index=False))
 
     def close(self) -> None:
         """Writes what Parquet keeps at the end of a file; does not close the file itself."""
@@ -72,12 +67,12 @@ class ChunkWriter:
 def write_chunks(path: str | PathLike[str]) -> Iterator[ChunkWriter]:
     """A writer whose `append(frame)` adds rows to the .csv, .csv.gz or .parquet table at `path`.
 
-    The table appears, or replaces the old one, when the `with` block ends; if the block raises, nothing has changed.
-    Raises `TableError` for an unknown suffix, a place that cannot be written, and a table without any chunk.
+    The table appears, or replaces the old one, when the `with` block ends; if the block raises, nothing changes.
+    `TableError` for an unknown suffix, a place that cannot be written, and a table without any chunk.
     """
     suffix = table_suffix(Path(path))
     with whole_file(path) as plain:
-        # No name and no time inside, so that the same rows are the same bytes.
+        # Without name and time, so that the same rows are the same bytes.
         compressed = gzip.GzipFile("", "wb", fileobj=plain, mtime=0) if suffix == ".csv.gz" else nullcontext(plain)
         with compressed as handle, closing(ChunkWriter(handle, suffix == ".parquet")) as writer:
             yield writer

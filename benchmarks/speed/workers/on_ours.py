@@ -72,7 +72,7 @@ def steps(p, variant, likelihood, optimiser, steps, gamma, rate):
     np.testing.assert_array_equal(draw(len(data), B, 0, 0, steps), p["rows"][:steps])
     state = [start(model, stepper, data, 0)]
     batch = take(data, p["rows"][0])
-    bound = jax.jit(lambda model: bounds.elbo(model, batch, len(data), is_tight)[0])
+    bound = jax.jit(lambda model: bounds.elbo(model, batch, len(data)).choose(is_tight))
 
     def turn():
         state[0], _ = fit(state[0], stepper, data, steps=steps, batch_size=B, segment=steps)
@@ -82,21 +82,20 @@ def steps(p, variant, likelihood, optimiser, steps, gamma, rate):
 
 
 def collapsed(p, variant):
-    """What L-BFGS-B calls once an evaluation (`minimisers`), at points that differ a little each time."""
+    """What L-BFGS-B calls once an evaluation (`fullbatch`), at points that differ a little each time."""
     scope(p["X"].dtype)
     points = Collapsed(p["Z"], jitter=float(p["jitter"] / p["variance"]))
     model = Model(RBF(p["lengthscale"], float(p["variance"])), Gaussian(float(p["noise"])), points)
-    climb = Objective(
-        tight if variant == "tight" else vfe, trainable(cast(model, p["X"].dtype)), dataset(p["X"], p["y"])
-    )
-    first, count = np.array(climb.best), [0]
+    bound, numbers = tight if variant == "tight" else vfe, trainable(cast(model, p["X"].dtype))
+    objective = Objective(bound, numbers, dataset(p["X"], p["y"]))
+    first, count = np.array(objective.best), [0]
 
     def turn():
         count[0] += 1
-        value, _ = climb(first + 1e-9 * (count[0] - 1))
+        value, _ = objective(first + 1e-9 * (count[0] - 1))
         return {"value": -value}
 
-    return Task(turn, None, "minimisers.Objective")
+    return Task(turn, None, "fullbatch.Objective")
 
 
 def predict(p, variant):
@@ -137,7 +136,7 @@ def regressor(p):
     ).fit(p["X"], p["y"])  # fmt: skip
     points = Collapsed(p["Z"], jitter=float(p["jitter"] / p["variance"]))
     exact = cast(Model(RBF(p["lengthscale"], float(p["variance"])), Gaussian(float(p["noise"])), points), p["X"].dtype)
-    model.predictor_ = jax.tree.map(np.asarray, bounds.collapsed(exact, dataset(p["X"], p["y"])).predictor)
+    model.predictor_ = jax.tree.map(np.asarray, bounds.collapsed(exact, dataset(p["X"], p["y"])).predictor())
     model.likelihood_ = jax.tree.map(np.asarray, exact.likelihood)
     return model
 

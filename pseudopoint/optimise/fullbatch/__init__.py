@@ -1,21 +1,9 @@
-"""Full-batch optimisers."""
+"""Full-batch optimisers: each minimises an `Objective`."""
 
-from .inner import converge
-from .lbfgs import lbfgsb
-from .line_search import LBFGS, AbstractDirection, Gradient, NaturalDirection, Transformed, line_search
-from .newton import projected_newton
-from .objective import FitError, OptimiseResult
-
-__all__ = [
-    "LBFGS",
-    "AbstractDirection",
-    "FitError",
-    "Gradient",
-    "OptimiseResult",
-    "NaturalDirection",
-    "Transformed",
-    "converge",
-    "lbfgsb",
-    "line_search",
-    "projected_newton",
-]
+from ..result import *
+from .inner import *
+from .lbfgs import *
+from .line_search import *
+from .newton import *
+from .objective import *
+from .rounds import *

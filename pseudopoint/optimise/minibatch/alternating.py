@@ -7,7 +7,8 @@ import jax.numpy as jnp
 
 from ...data import Dataset
 from ...posteriors import Model
-from .base import AbstractStepper, Info, Rows, with_q
+from .energy import with_q
+from .step import AbstractStepper, Info, Rows
 
 __all__ = ["Alternate", "AlternateState"]
 
@@ -23,22 +24,21 @@ class Alternate(AbstractStepper):
     """On each batch a step of the first stepper, then one of the second from where the first arrived.
 
     `Alternate(NaturalGradient(γ), Optax(adam, frozen=(lambda m: m.posterior.q,)))` is Salimbeni et al. (2018, 5.3): a
-    natural step on q, then Adam on all else. `NaturalGradient(γ, rest=adam)` makes both steps from the same point, in
-    one pass over the batch instead of two. Where one stands still so does the other: both gradients are 0 there. On the
-    way the hyperparameters see q before its step there, and after it here; with γ = 1, all rows and a Gaussian
+    natural step on q, then Adam on all else. `NaturalGradient(γ, hyper_optimiser=adam)` makes both steps from the same
+    point, in one pass over the batch instead of two. Both have the same fixed points, where both gradients are 0. On
+    the way, the hyperparameters see q after its step here and before it there: with γ = 1, all rows and a Gaussian
     likelihood they follow the gradient of the collapsed bound here, and lag one step behind there.
 
-    q belongs to one of the two, and its coordinates are that one's; the other holds it (`frozen`) and takes it in any.
-    Nothing is converted: steppers remember things about q (P⁻¹, sites, averages of its gradient) that would be wrong
-    after a step of the other's. So where both have moved q, the second's change of q is dropped, and the step counts as
-    rejected.
+    One of the two moves q, in the coordinates that it needs; the other holds q (`frozen`) and accepts any coordinates.
+    Steppers remember things about q (P⁻¹, sites, averages of its gradient) that would be wrong after a step of the
+    other. So where both have moved q, the second change of q is dropped, and the step counts as rejected.
     """
 
     first: AbstractStepper
     second: AbstractStepper
 
     def init(self, model: Model, num_data: int) -> AlternateState:
-        """Both before their first steps. Raises what they raise, as for a q in coordinates that one does not move."""
+        """Both before their first steps. Raises what they raise."""
         return AlternateState(self.first.init(model, num_data), self.second.init(model, num_data))
 
     def step(

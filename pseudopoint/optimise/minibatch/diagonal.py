@@ -1,5 +1,4 @@
-"""Natural gradients of the O(M) posterior q(u) = N(Kμ, (K⁻¹ + diag g)⁻¹) of `DiagonalPrecision`, guarded, one pass a
-batch.
+"""Natural gradients of the O(M) posterior q(u) = N(Kμ, (K⁻¹ + diag g)⁻¹) of `DiagonalPrecision`.
 
 In (m, g), m = Kμ, its Fisher matrix is block diagonal: S⁻¹ and ½ S∘S, as ∂S/∂gᵢ = −S eᵢeᵢᵀS. The natural gradient is
     Δm = S ∂L/∂m,        Δg = −2 (S∘S)⁻¹ diag(S (∂L/∂S) S) = 2 (S∘S)⁻¹ ∂L/∂g,
@@ -7,36 +6,40 @@ or in (θ₁, g), θ₁ = S⁻¹m, the same Δg and Δθ₁ = ∂L/∂m + m∘Δ
 for any positive definite P_* in place of S⁻¹ it is (KP_*K)⁻¹ ∂L/∂μ: no K⁻¹ is formed. Jitter enters these
 preconditioners alone, so it slows steps but does not move where they end.
 
-    DiagonalPrecisionNaturalGradient    Δg as above                                     exact
-    DiagonalPrecisionFixedPoint         g ← g (1 + 2 ∂L/∂g / ((S∘S)g))^γ                the stationarity condition,
-    multiplicative
-    DiagonalPrecisionAffine             Δg = −2 diag(∂L/∂S)                             Kobe 2021 (3.20), not a natural
-    gradient
+    DiagonalPrecisionNaturalGradient    Δg as above                               exact
+    DiagonalPrecisionFixedPoint         g ← g (1 + 2 ∂L/∂g / ((S∘S)g))^γ          multiplicative, from ∂L/∂g = 0
+    DiagonalPrecisionAffine             Δg = −2 diag(∂L/∂S)                       Kobe 2021 (3.20), no natural gradient
+
+What else moves with the hyperparameters depends on q's coordinates. `PseudoObservations` hold θ = S⁻¹m, and q follows
+the prior. The other coordinates hold μ: where K is ill-conditioned, k(x, Z)μ is a small sum of large terms, and a step
+of the kernel or of Z throws it far off. Gradients then grow up to 500-fold a step, until their squares overflow, and
+fill Adam's second moment, which stalls for good. No guard can tell such a step from a good one, but coordinates can
+(experiments/naval_diagonal.py at one rate: −4,081 with μ held, 20,065 with θ held; 31,550 where the rate falls).
 """
 
 from abc import abstractmethod
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import optax
 from jaxtyping import Array, Bool, Float
 
 from ...bounds import expected_log_likelihood
-from ...data import Dataset
 from ...linalg import default_jitter, factorise, gram
-from ...params import trainable
-from ...posteriors import Model
-from .base import AbstractStepper, Guard, Info, Rows, all_finite, climbed, with_q
-from .schedules import Schedule
+from ...posteriors import DiagonalPrecision, Model
+from .energy import row_curvatures, with_q
+from .step import AbstractRule, Context, Proposal
 
 __all__ = [
+    "AbstractDiagonalRule",
+    "AffineRule",
     "DiagonalPrecisionAffine",
     "DiagonalPrecisionFixedPoint",
     "DiagonalPrecisionNaturalGradient",
-    "DiagonalPrecisionState",
+    "FixedPointRule",
+    "Local",
+    "NaturalDiagonalRule",
     "precision_direction",
 ]
 
@@ -44,24 +47,17 @@ Vector = Float[Array, " M"]
 Matrix = Float[Array, "M M"]
 
 
-class DiagonalPrecisionState(NamedTuple):
-    """Σ ωᵢ aᵢaᵢᵀ, aᵢ = L⁻¹k_ui, averaged over steps (for the mean), the state of the rest's optimiser, the guard."""
-
-    curvature: Float[Array, "*C M M"]
-    rest: Any
-    guard: Guard
-
-
 class Local(NamedTuple):
-    """One latent function where a step begins. `shift` is g̃, g with the posterior's jitter, and `slope` ∂g̃/∂g. Of the
-    batch there are k_ux and, of its log likelihood scaled to all rows, −2 ∂/∂V f (`beta`) and the majoriser's curvature
-    (`omega`), each [B].
+    """One latent function at the start of a step. `shift` is g̃, g with the posterior's jitter, and `dshift` ∂g̃/∂g. Of
+    the batch there are k_ux and, of its log likelihood scaled to all rows, −2 ∂/∂V f (`beta`) and the majoriser's
+    curvature (`omega`), each [B]. `dmu` and `dg` are ∂L/∂μ and ∂L/∂g, `curvature` is Σ ωᵢaᵢaᵢᵀ, aᵢ = L⁻¹k_ui, averaged
+    over steps.
     """
 
     K: Matrix
     S: Matrix
     shift: Vector
-    slope: Vector
+    dshift: Vector
     Kux: Float[Array, "M B"]
     beta: Float[Array, " B"]
     omega: Float[Array, " B"]
@@ -72,128 +68,99 @@ class Local(NamedTuple):
     curvature: Matrix
 
 
-class AbstractDiagonalPrecisionStep(AbstractStepper):
-    """A step of size γ_t on (μ, g), and an optax step on all other numbers, from one pass over the batch.
+class AbstractDiagonalRule(AbstractRule):
+    """A step of (μ, g). The state is the averaged curvature of `Local`.
 
-    The bound is the standard one (the posterior leaves no residual to shrink). A step after which some g is not
-    positive, or a number not finite, is rejected.
-
-    What else moves with hyperparameters is q's to say. `PseudoObservations` hold θ = S⁻¹m, and q follows the prior. The
-    other coordinates hold μ: where K is ill-conditioned k(x, Z)μ is a small sum of large terms, which a step of the
-    kernel or of Z throws far off. Gradients then grow up to 500-fold a step, until their squares overflow, and fill
-    Adam's second moment, which stops it for good: no guard can tell such a step from a good one, but coordinates can
-    (experiments/naval_diagonal.py at one rate: −4,081 so, 20,065 with θ held; 31,550 where the rate falls).
+    The bound is the standard one: the posterior leaves no residual to shrink. A step after which some g is not positive
+    is rejected.
     """
 
-    gamma: eqx.AbstractVar[Schedule]
-    rest: eqx.AbstractVar[optax.GradientTransformation | None]
-    frozen: eqx.AbstractVar[tuple[Callable, ...]]
+    moves = {"q": object}
+    family = DiagonalPrecision
 
     @abstractmethod
-    def rule(self, at: Local, gamma: Any, jitter: float) -> tuple[Vector, Vector, Matrix]:
+    def move(self, at: Local, gamma: Any, jitter: float) -> tuple[Vector, Vector, Matrix]:
         """μ, g and the averaged curvature after the step, for one latent function."""
 
-    def init(self, model: Model, num_data: int) -> DiagonalPrecisionState:
-        """The model's posterior must be `DiagonalPrecision`, or `IndependentLatents` of it."""
+    def init(self, model: Model, num_data: int) -> Float[Array, "*C M M"]:
+        """No curvature yet."""
         g = jnp.asarray(model.posterior.q.g)
-        rest = () if self.rest is None else self.rest.init(self._hyper(model).parts)
-        return DiagonalPrecisionState(jnp.zeros((*g.shape, g.shape[-1]), g.dtype), rest, Guard.start(g.dtype))
+        return jnp.zeros((*g.shape, g.shape[-1]), g.dtype)
 
-    def _hyper(self, model):
-        return trainable(model, lambda m: m.posterior.q, *self.frozen)
-
-    def step(
-        self, model: Model, state: DiagonalPrecisionState, batch: Dataset, num_data: int, rows: Rows | None = None
-    ) -> tuple[Model, DiagonalPrecisionState, Info]:
-        """One pass: the bound, its derivatives in (θ, μ, g), both updates."""
-        q, hyper, guard = model.posterior.q, self._hyper(model), state.guard
+    def update(self, state: Float[Array, "*C M M"], at: Context) -> Proposal:
+        """One pass over the batch: the bound and its gradients in (θ, μ, g)."""
+        posterior, batch = at.model.posterior, at.batch
+        jitter = default_jitter(batch.X.dtype) if posterior.jitter is None else posterior.jitter
 
         def bound(parts, q):
-            moved = with_q(hyper.rebuild(parts), q)
-            expected, projection = expected_log_likelihood(moved, batch, num_data, tight=False)
+            moved = with_q(at.hyper.rebuild(parts), q)
+            expected, projection = expected_log_likelihood(moved, batch, at.num_data, tight=False)
             return expected - projection.divergence, projection
 
-        (value, projection), (dv, dq) = jax.value_and_grad(bound, (0, 1), has_aux=True)(hyper.parts, q)
-        parts = lambda p: (p.mu, p.K, p.covariance(), p.g, p.jitter, p.kernel(p.Z, batch.X))
-        mu, K, S, shift, epsilon, Kux = projection.map(parts)
-        epsilon, g = epsilon[..., None], jnp.asarray(q.g)
-        to = lambda mu, g: q.moved(mu, g, K, g / (1 + epsilon * g))
-        dmu, dg = jax.vjp(to, mu, g)[1](dq)
-        moved, _, rest, given = climbed(self.rest, hyper, dv, state.rest, guard)
-        norm = jnp.linalg.norm(dmu) if self.rest is None else given
-        gamma = guard.scale * self.gamma(guard.steps)
-        slope = 1 / (1 + epsilon * g) ** 2
-        beta, omega = _curvatures(model, projection, batch, num_data)
-        at = Local(K, S, shift, slope, Kux, beta, omega, mu, g, dmu, dg, state.curvature)
-        jitter = default_jitter(mu.dtype) if model.posterior.jitter is None else model.posterior.jitter
-        rule = lambda at: self.rule(at, gamma, jitter)
-        mu, g, curvature = (jax.vmap(rule) if g.ndim > 1 else rule)(at)
-        g = jnp.minimum(g, 1 / epsilon)  # more than half of what the jitter allows changes nothing, and would overflow
+        start = (at.hyper.parts, posterior.q)
+        (value, projection), (gradient, dq) = jax.value_and_grad(bound, (0, 1), has_aux=True)(*start)
 
-        new, old = (with_q(moved, to(mu, g)), curvature, rest), (model, state.curvature, state.rest)
-        good = (g > 0).all() & all_finite((value, new)) & guard.is_plausible(given)
-        (model, curvature, rest), guard = guard.accept_or_revert(good, new, old, given)
-        return model, DiagonalPrecisionState(curvature, rest, guard), Info(value, norm, jnp.asarray(gamma), ~good)
+        def moved(p, q, dq, beta, omega, curvature):
+            g, K, epsilon = jnp.asarray(q.g), p.basis.K, p.basis.jitter
+            place = lambda mu, g: q.moved(mu, g, K, g / (1 + epsilon * g))
+            dmu, dg = jax.vjp(place, p.mu, g)[1](dq)
+            dshift, Kux = 1 / (1 + epsilon * g) ** 2, p.rows(batch.X)[0]
+            local = Local(K, p.covariance(), p.g, dshift, Kux, beta, omega, p.mu, g, dmu, dg, curvature)
+            mu, g, curvature = self.move(local, at.gamma, jitter)
+            # More than half of what the jitter allows changes nothing, and would overflow in the end.
+            return place(mu, jnp.minimum(g, 1 / epsilon)), curvature, dmu
+
+        rows = row_curvatures(at.model, projection, batch, at.num_data, False)
+        q, curvature, dmu = projection.map(moved, also=(posterior.q, dq, *rows, state))
+        norm, positive = jnp.linalg.norm(dmu), (q.g > 0).all()
+        return Proposal((q,), curvature, value, gradient, norm, (q, curvature), positive)
 
 
-def _curvatures(model, projection, batch, num_data):
-    """β and ω, [B] or [C, B]."""
-    mean, explained, residual = projection.marginals(batch.X)
-    likelihood, weight = model.likelihood.at(batch.noise), batch.weight * (num_data / len(batch))
-    at = mean, explained + residual, batch.y
-    slopes = likelihood.expectation_gradients(*at)
-    return -2 * weight * slopes[1], weight * likelihood.majoriser(*at, slopes)
-
-
-class DiagonalPrecisionNaturalGradient(AbstractDiagonalPrecisionStep):
+class NaturalDiagonalRule(AbstractDiagonalRule):
     """The exact natural gradient in g, and a step of the mean preconditioned by the likelihood's curvature:
         g ← g + δ + ½ min(δ, 0)²/g,  δ = max(γΔg, −g),        μ ← μ + γ H⁻¹ ∂L/∂μ,  H = K + Σᵢ ωᵢ k_ui k_uiᵀ.
     The second-order term is that of the improved Bayesian learning rule (Lin, Schmidt and Khan 2020): it keeps g
     positive, g + δ + ½δ²/g = ½g (1 + (1 + δ/g)²). Where g grows it is not needed, and would overshoot a thousandfold
     from a g that is a thousand times too small. Below δ = −g it would turn back, and at δ = −2g stand still far from
-    any optimum, so δ ends there: no step does more than halve g. Where gᵢ < 1e-4/Sᵢᵢ would go on to 0, a bound of the
-    family, its pull there is kept from the others: F⁻¹ would spread it, and hold them off their own optimum (Bertsekas
-    1982, on projected Newton steps).
+    any optimum, so δ ends at −g: no step does more than halve g. Where gᵢ < 1e-4/Sᵢᵢ would go on to 0, a bound of the
+    family, its direction is solved apart from the others: F⁻¹ would spread it, and hold them off their own optimum
+    (Bertsekas 1982, on projected Newton steps).
 
     ωᵢ are those of `likelihood.majoriser`, averaged over steps; H = KP_*K for the precision P_* that they give, so with
     a Gaussian likelihood and all rows γ = 1 lands on the optimal mean, which is also that of a dense q. Four Cholesky
     factors a step: of K + G⁻¹, S∘S, K and I + Σ ωᵢaᵢaᵢᵀ.
     """
 
-    gamma: Schedule = eqx.field(static=True)
-    rest: optax.GradientTransformation | None = eqx.field(static=True, default=None)
-    frozen: tuple[Callable, ...] = eqx.field(static=True, default=())
+    name = "DiagonalPrecisionNaturalGradient"
 
-    def rule(self, at: Local, gamma: Any, jitter: float) -> tuple[Vector, Vector, Matrix]:
-        """Natural gradient in g."""
+    def move(self, at: Local, gamma: Any, jitter: float) -> tuple[Vector, Vector, Matrix]:
+        """The natural gradient in g."""
         held = (at.dg < 0) & (at.g * jnp.diagonal(at.S) < 1e-4)
-        delta = precision_direction(at.S, at.slope, at.dg, held, jitter)
+        delta = precision_direction(at.S, at.dshift, at.dg, held, jitter)
         delta = jnp.maximum(gamma * delta, -at.g)
         g = at.g + delta + 0.5 * jnp.minimum(delta, 0) ** 2 / at.g
         mu, curvature = _mean_step(at, gamma, jitter)
-        return mu, _above_nothing(g, at.K), curvature
+        return mu, _above_zero(g, at.K), curvature
 
 
-class DiagonalPrecisionFixedPoint(AbstractDiagonalPrecisionStep):
-    """∂L/∂g = 0 solved by repetition: of the data's term T and of the KL, ∂L/∂g = ∂T/∂g − ½(S∘S)g, so at the optimum
+class FixedPointRule(AbstractDiagonalRule):
+    """∂L/∂g = 0 by fixed-point iteration. With the data's term T and the KL, ∂L/∂g = ∂T/∂g − ½(S∘S)g; at the optimum
         (S∘S)g = 2 ∂T/∂g = (W∘W)β,   W = S K⁻¹K_uf = K_uf − K(K + G⁻¹)⁻¹K_uf,   βᵢ = −2 ∂/∂V fᵢ E log p(yᵢ | fᵢ),
     and g ← g ∘ [(W∘W)β / ((S∘S)g)]^γ stays positive where β ≥ 0 (a log-concave likelihood; elsewhere the ratio is held
     at 1/10 or more). The mean as in `DiagonalPrecisionNaturalGradient`. Three Cholesky factors a step: of K + G⁻¹, K
     and I + Σ ωᵢaᵢaᵢᵀ.
     """
 
-    gamma: Schedule = eqx.field(static=True)
-    rest: optax.GradientTransformation | None = eqx.field(static=True, default=None)
-    frozen: tuple[Callable, ...] = eqx.field(static=True, default=())
+    name = "DiagonalPrecisionFixedPoint"
 
-    def rule(self, at: Local, gamma: Any, jitter: float) -> tuple[Vector, Vector, Matrix]:
-        """Multiplicative in g."""
-        ratio = 1 + 2 * at.dg / (at.slope * ((at.S**2) @ at.shift))
+    def move(self, at: Local, gamma: Any, jitter: float) -> tuple[Vector, Vector, Matrix]:
+        """Multiplicative in g: the ratio is 1 + 2 ∂L/∂g / ((S∘S)g)."""
+        ratio = 1 + 2 * at.dg / (at.dshift * ((at.S**2) @ at.shift))
         mu, curvature = _mean_step(at, gamma, jitter)
-        return mu, _above_nothing(at.g * jnp.maximum(ratio, 0.1) ** gamma, at.K), curvature
+        return mu, _above_zero(at.g * jnp.maximum(ratio, 0.1) ** gamma, at.K), curvature
 
 
-class DiagonalPrecisionAffine(AbstractDiagonalPrecisionStep):
+class AffineRule(AbstractDiagonalRule):
     """Kobe 2021, section 3.2: (μ, g) taken for natural parameters, which they are not. (3.20) with the Jacobian of the
     left inverse θ ↦ (K⁻¹Sθ₁, diag(S⁻¹ − K⁻¹)) for the ∂θ_affine/∂θ that (3.19) asks for, amounts to
         Δμ = K⁻¹S ∂L/∂m = (K + KGK)⁻¹ ∂L/∂μ,        Δg = −2 diag(∂L/∂S) = diag(K⁻¹K_uf β K_fu K⁻¹) − g:
@@ -201,15 +168,13 @@ class DiagonalPrecisionAffine(AbstractDiagonalPrecisionStep):
     ends where g is the diagonal of a dense optimum's precision, which is not a stationary point of the bound within
     the family. It alone needs K⁻¹ (with the posterior's jitter), and its mean overshoots while S is too wide, by a
     factor of γ P_*/P; `newton` takes the mean's step of `DiagonalPrecisionNaturalGradient` instead, which leaves only g
-    to the rule. To reproduce the thesis; use `DiagonalPrecisionNaturalGradient`.
+    to the rule. To reproduce the thesis; otherwise use `DiagonalPrecisionNaturalGradient`.
     """
 
-    gamma: Schedule = eqx.field(static=True)
-    rest: optax.GradientTransformation | None = eqx.field(static=True, default=None)
-    frozen: tuple[Callable, ...] = eqx.field(static=True, default=())
+    name = "DiagonalPrecisionAffine"
     newton: bool = eqx.field(static=True, default=False)
 
-    def rule(self, at: Local, gamma: Any, jitter: float) -> tuple[Vector, Vector, Matrix]:
+    def move(self, at: Local, gamma: Any, jitter: float) -> tuple[Vector, Vector, Matrix]:
         """Additive in g and μ."""
         prior = factorise(at.K, jitter)
         A = prior.inverse.T @ (prior.inverse @ at.Kux)
@@ -221,30 +186,35 @@ class DiagonalPrecisionAffine(AbstractDiagonalPrecisionStep):
         return at.mu + gamma * metric.solve(at.dmu), g, at.curvature
 
 
+DiagonalPrecisionNaturalGradient = NaturalDiagonalRule.stepper
+DiagonalPrecisionFixedPoint = FixedPointRule.stepper
+DiagonalPrecisionAffine = AffineRule.stepper
+
+
 def precision_direction(
-    S: Float[Array, "M M"], slope: Float[Array, " M"], dg: Float[Array, " M"], held: Bool[Array, " M"], jitter: float
+    S: Float[Array, "M M"], dshift: Float[Array, " M"], dg: Float[Array, " M"], held: Bool[Array, " M"], jitter: float
 ) -> Float[Array, " M"]:
-    """Δg = F⁻¹ ∂L/∂g with F = ½ D(S∘S)D, D = diag(slope) (1 without jitter in the posterior). S∘S is positive definite
+    """Δg = F⁻¹ ∂L/∂g with F = ½ D(S∘S)D, D = diag(dshift) (1 without jitter in the posterior). S∘S is positive definite
     as S is (Schur's product theorem). With s the diagonal of S and R its correlations, S∘S = diag(s)(R∘R)diag(s): so
     scaled, the jitter on R∘R is the same for wide and narrow uᵢ. F loses what couples those `held` to others.
     """
     s = jnp.diagonal(S)
     R = S / jnp.sqrt(jnp.outer(s, s))
-    s = s * slope
+    s = s * dshift
     coupled = jnp.outer(~held, ~held) | jnp.eye(len(s), dtype=bool)
     return 2 * factorise(jnp.where(coupled, R**2, 0), jitter).solve(dg / s) / s
 
 
-def _above_nothing(g, K):
-    """g, but no less than 1e-10/Kᵢᵢ, which says nothing of uᵢ: steps towards 0 would underflow in the end."""
+def _above_zero(g, K):
+    """g, but at least 1e-10/Kᵢᵢ, a precision that carries no information on uᵢ: steps towards 0 would underflow."""
     return jnp.maximum(g, 1e-10 / jnp.diagonal(K))
 
 
 def _mean_step(at, gamma, jitter):
     """μ + γ H⁻¹ ∂L/∂μ, H = K + Σ ω k_ui k_uiᵀ = L (I + Σ ω aᵢaᵢᵀ) Lᵀ, and the average of the last sum, aᵢ = L⁻¹k_ui.
 
-    H itself has the condition number of K squared and more: a jitter that is a share of it drowned all that K has
-    beneath a thousandth (NAVAL: 12,000 nats off after 2,000 steps). The average starts at 0, so a first step is a full
+    H itself has at least the condition number of K squared, and a jitter relative to it would drown all that K has
+    below a thousandth (NAVAL: 12,000 nats off after 2,000 steps). The average starts at 0, so a first step is a full
     one whatever γ, and no step is longer than with a fresh sum.
     """
     prior = factorise(at.K, jitter)

@@ -1,9 +1,9 @@
-"""Steppers that remember what every row said last: after one epoch a batch's step is one for all rows.
+"""Rules that remember the last gradients of every row: after one epoch a batch's step is one for all rows.
 
-A batch replaces what its rows said, and the sums over all rows follow by the difference. With whitened features aᵢ,
-μᵢ = aᵢᵀm and sᵢ = aᵢᵀSaᵢ + vᵢdᵢ, a row of weight wᵢ says
+A batch replaces the numbers of its rows, and the sums over all rows change by the difference. With whitened features
+aᵢ, μᵢ = aᵢᵀm and sᵢ = aᵢᵀSaᵢ + vᵢdᵢ, a row of weight wᵢ has
     αᵢ = wᵢ ∂E[log p(yᵢ | f)]/∂μᵢ,        βᵢ = −2 wᵢ ∂E[log p(yᵢ | f)]/∂sᵢ,
-and the derivatives of the bound, q's entropy aside, are Σ αᵢaᵢ − m in m and −½ (Σ βᵢaᵢaᵢᵀ + I) in S.
+and the gradients of the bound, q's entropy aside, are Σ αᵢaᵢ − m in m and −½ (Σ βᵢaᵢaᵢᵀ + I) in S.
 """
 
 from collections.abc import Callable
@@ -17,20 +17,19 @@ import optax
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float, Int
 
-from ...data import Dataset
 from ...gaussians import MeanChol, MeanPrecision
 from ...linalg import Scalar, invert, quad_diag
-from ...params import Trainable, trainable
-from ...posteriors import IndependentLatents, Model, Whitened, features, prior_factor
-from .base import AbstractStepper, Guard, Info, Rows, all_finite, climbed, with_q
-from .schedules import Schedule, constant
+from ...posteriors import Model, Whitened, features, prior_factor
+from .energy import with_q
+from .schedules import FULL, Schedule
+from .step import AbstractRule, Context, Proposal, VariationalStep
 
-__all__ = ["SAG", "SAGState", "Sites", "SitesState"]
+__all__ = ["AverageRule", "AverageState", "SAG", "Sites", "SitesRule", "SitesState"]
 
 
 class SitesState(NamedTuple):
     """The table of sites (λᵢ, βᵢ), or (λᵢ, βᵢ, ωᵢ); h = Σ λa; H = Σ βaaᵀ, and Σ ωaaᵀ; S = P⁻¹ and ½ log |S| of the
-    model's q; the numbers of the model that the sums hold for; the guard."""
+    model's q; and `held`, the numbers of the model for which the sums are valid."""
 
     table: Float[Array, "N K *C"]
     h: Float[Array, "*C M"]
@@ -38,11 +37,57 @@ class SitesState(NamedTuple):
     cov: Float[Array, "*C M M"]
     half_logdet: Float[Array, "*C"]
     held: Float[Array, " P"]
-    guard: Guard
 
 
-class Sites(AbstractStepper):
-    """Natural gradients for q alone, of size 1, from what all rows said last: incremental sites (methods d.4).
+class SitesRule(AbstractRule):
+    """Every row has a site, its share of q's natural parameters; see `Sites`."""
+
+    name = "Sites"
+    moves = {"q": MeanPrecision}
+    family = Whitened
+    one_kernel = True
+
+    def init(self, model: Model, num_data: int) -> SitesState:
+        """No row seen; the model's q serves the first batch, and is then forgotten. Raises TypeError for a likelihood
+        that is not log-concave: a negative βᵢ may make P indefinite."""
+        likelihood, q = model.likelihood, model.posterior.q
+        if not likelihood.concave:
+            raise TypeError(
+                f"Sites needs a log-concave likelihood, which {likelihood.name} is not: use NaturalGradient"
+            )
+        mean, precision = jnp.asarray(q.mean), jnp.asarray(q.precision)
+        K = 3 if likelihood.majorised else 2
+        table = jnp.zeros((num_data, K, *mean.shape[:-1]), mean.dtype)
+        H = jnp.zeros((K - 1, *precision.shape), mean.dtype)
+        cov, half_logdet = invert(precision)
+        return SitesState(table, jnp.zeros_like(mean), H, cov, half_logdet, _others(model))
+
+    def update(self, state: SitesState, at: Context) -> Proposal:
+        """The batch's rows exchange their sites, and q follows from all sites."""
+        rows, first = _places(at, state.table)
+        mean = jnp.asarray(at.model.posterior.q.mean)
+        batch = _row_gradients(at, mean, state.cov, state.half_logdet)
+        old = state.table[rows]
+        new = (1 - at.gamma) * old + at.gamma * _sites(at, batch)
+        dh, dH = _sums(batch.A, _where(first, new - old))
+        h, H = state.h + dh, state.H + dH
+        # P = I + Σ βaaᵀ;  m = (I + Σ ωaaᵀ)⁻¹ h, where ω = β unless it is majorised: the last of H either way.
+        precision = jnp.eye(mean.shape[-1], dtype=mean.dtype) + H
+        cov, half_logdet = invert(precision)
+        q = MeanPrecision(_times(cov[-1], h), precision[0])
+        after = SitesState(state.table, h, H, cov[0], half_logdet[0], state.held)
+        norm = jnp.linalg.norm((at.num_data / len(at.batch)) * (batch.alpha @ batch.A.T) - mean)
+        checked, valid = (q, h, H, cov[0], half_logdet[0], new), (_others(at.model) == state.held).all()
+        return Proposal((q,), after, batch.bound, batch.hyper, norm, checked, valid, (rows, first, new))
+
+    def write(self, state: SitesState, proposal: Proposal, accepted: Bool[Array, ""]) -> SitesState:
+        """The table with the batch's sites."""
+        rows, first, new = proposal.written
+        return state._replace(table=_put(state.table, rows, first & accepted, new))
+
+
+def Sites(gamma: Schedule = FULL, tight: bool = True) -> VariationalStep:
+    """Natural gradients for q alone, of size 1, from the last site of every row: incremental sites (methods d.4).
 
     A row's site is its share of q's natural parameters, λᵢ = αᵢ + βᵢμᵢ and βᵢ; 0, as in the prior, until it is seen.
         P = I + Σ βᵢaᵢaᵢᵀ,        m = P⁻¹ Σ λᵢaᵢ.
@@ -55,74 +100,23 @@ class Sites(AbstractStepper):
     place of βᵢ (methods d.3): a row's third number is ωᵢ, and
         λᵢ = αᵢ + ωᵢμᵢ,        m = (I + Σ ωᵢaᵢaᵢᵀ)⁻¹ Σ λᵢaᵢ,
     the top of the sum of the rows' quadratic minorants, each from where the row was seen last (Mairal 2015's
-    incremental majorisation); m = Σ αᵢaᵢ is its fixed point too. So latent functions that move at once, each blind to
-    the others, do no harm.
+    incremental majorisation); m = Σ αᵢaᵢ is its fixed point too. So latent functions may move at once, each without
+    regard to the others.
 
     Memory: 2N numbers, 3N with ω, times C for C latent functions. A step costs two Cholesky factors, K_uu and P, and
     one more with ω. Rounding adds up in the sums: after 100 epochs of 2,000 rows to 5e-13 of h, in float32 to 3e-4.
 
-    Exact for one kernel, likelihood and Z: features are not stored, and what a row said with others cannot be
-    subtracted. Where any number of the model but q has changed since `init`, steps are rejected.
+    Exact for one kernel, likelihood and Z: features are not stored, and sites of other hyperparameters cannot be
+    subtracted. Where any number of the model but q has changed since `init`, steps are rejected. A step raises
+    ValueError without the batch's row numbers, unless the batch is the whole table.
     """
-
-    gamma: Schedule = eqx.field(static=True, default=constant(1.0))
-    tight: bool = eqx.field(static=True, default=True)
-
-    def init(self, model: Model, num_data: int) -> SitesState:
-        """No row seen. The model's q must be in `MeanPrecision` coordinates; it serves the first batch, and is
-        forgotten.
-
-        Raises TypeError for a likelihood that is not log-concave (a negative βᵢ may make P indefinite), for a posterior
-        that is not `Whitened` or `IndependentLatents` of it with one kernel, and for other coordinates.
-        """
-        q, likelihood = model.posterior.q, model.likelihood
-        _check_whitened(model, "Sites")
-        if not likelihood.concave:
-            name = likelihood.name
-            raise TypeError(f"Sites needs a log-concave likelihood, which {name} is not: use NaturalGradient")
-        if not isinstance(q, MeanPrecision):
-            raise TypeError(f"Sites moves q in MeanPrecision coordinates, not in {type(q).__name__}")
-        mean, precision = jnp.asarray(q.mean), jnp.asarray(q.precision)
-        K = 3 if likelihood.majorised else 2
-        table = jnp.zeros((num_data, K, *mean.shape[:-1]), mean.dtype)
-        H = jnp.zeros((K - 1, *precision.shape), mean.dtype)
-        cov, half_logdet = invert(precision)
-        guard = Guard.start(mean.dtype)
-        return SitesState(table, jnp.zeros_like(mean), H, cov, half_logdet, _others(model), guard)
-
-    def step(
-        self, model: Model, state: SitesState, batch: Dataset, num_data: int, rows: Rows | None = None
-    ) -> tuple[Model, SitesState, Info]:
-        """The batch's rows exchange their sites, and q becomes what all sites say.
-
-        `rows` are needed unless the batch is the whole table: ValueError.
-        """
-        rows, first = _places(rows, batch, state.table, num_data)
-        mean, guard = jnp.asarray(model.posterior.q.mean), state.guard
-        said = _ask(model, (mean, state.cov, state.half_logdet), batch, num_data, self.tight)
-        gamma = guard.scale * self.gamma(guard.steps)
-        old = state.table[rows]
-        new = (1 - gamma) * old + gamma * _sites(model.likelihood.at(batch.noise), said, batch)
-        dh, dH = _sums(said.A, _where(first, new - old))
-        h, H = state.h + dh, state.H + dH
-        # P = I + Σ βaaᵀ;  m = (I + Σ ωaaᵀ)⁻¹ h, where ω = β unless it is majorised: the last of H either way.
-        precision = jnp.eye(mean.shape[-1], dtype=mean.dtype) + H
-        cov, half_logdet = invert(precision)
-        q = MeanPrecision(_times(cov[-1], h), precision[0])
-        now = (q, h, H, cov[0], half_logdet[0])
-        good = (_others(model) == state.held).all() & jnp.isfinite(said.bound) & all_finite((now, new))
-        before = (model.posterior.q, state.h, state.H, state.cov, state.half_logdet)
-        (q, h, H, cov, half_logdet), guard = guard.accept_or_revert(good, now, before)
-        table = _put(state.table, rows, first & good, new)
-        slope = (num_data / len(batch)) * (said.alpha @ said.A.T) - mean
-        info = Info(said.bound, jnp.linalg.norm(slope), jnp.asarray(gamma), ~good)
-        return with_q(model, q), SitesState(table, h, H, cov, half_logdet, state.held, guard), info
+    return VariationalStep(SitesRule(), gamma, None, (_all,), tight)
 
 
-class SAGState(NamedTuple):
+class AverageState(NamedTuple):
     """The table of (αᵢ, βᵢ), and of aᵢ where hyperparameters move; which rows it has, and how many; h = Σ αa and
-    H = Σ βaaᵀ over them; the states of the optimisers of q and of the rest; the numbers that the sums hold for; the
-    guard."""
+    H = Σ βaaᵀ over them; the state of q's optimiser; and the numbers for which the sums are valid, () where aᵢ are
+    stored."""
 
     table: Float[Array, "N 2 *C"]
     features: Any
@@ -131,117 +125,96 @@ class SAGState(NamedTuple):
     h: Float[Array, "*C M"]
     H: Float[Array, "*C M M"]
     optimiser: Any
-    rest: Any
     held: Any
-    guard: Guard
 
 
-class SAG(AbstractStepper):
-    """The stochastic average gradient on the Cholesky parameterisation: Izmailov's svi-SAG (3.1), after Schmidt,
-    Le Roux and Bach (2017). For any likelihood, as S = LLᵀ is always a covariance.
+class AverageRule(AbstractRule):
+    """q moves along the average of the rows' last gradients, by an optax optimiser; see `SAG`. `stores_features` where
+    hyperparameters move."""
 
-    With h = Σ αᵢaᵢ and H = Σ βᵢaᵢaᵢᵀ of what every row said last, the gradient of the bound is
-        (N/n) h − m  in m,        −(N/n) tril(HL) − L + diag(1/Lᵢᵢ)  in L,
-    and goes to any optax optimiser. n counts the rows seen so far: those not seen are taken to be like those that are
-    (as Schmidt et al. weigh early iterations), so that the first step is the plain one of its batch, and after an epoch
-    N/n is 1. Taking them to say nothing would pull q to the prior all through the first epoch.
-
-    With `rest`, the other numbers but the `frozen` ones move too, by their plain minibatch gradient. What a row said is
-    then kept with the features that it was said with, so that what is subtracted is exactly what was added; q follows
-    with a lag of up to an epoch.
-
-    Memory: αᵢ and βᵢ, 2N numbers, times C for C latent functions, and N flags; with `rest` also aᵢ: (M + 2)N numbers.
-    Without `rest` the sums hold for one kernel, likelihood and Z: where any number of the model but q has changed
-    since `init`, steps are rejected.
-    """
-
+    name = "SAG"
+    moves = {"q": MeanChol}
+    family = Whitened
+    one_kernel = True
+    optimises = True
     optimiser: optax.GradientTransformation = eqx.field(static=True)
-    rest: optax.GradientTransformation | None = eqx.field(static=True, default=None)
-    frozen: tuple[Callable, ...] = eqx.field(static=True, default=())
-    tight: bool = eqx.field(static=True, default=True)
+    stores_features: bool = eqx.field(static=True)
 
-    def init(self, model: Model, num_data: int) -> SAGState:
-        """No row seen. The model's q must be in `MeanChol` coordinates.
-
-        Raises TypeError for other coordinates, and for a posterior that is not `Whitened` or `IndependentLatents` of it
-        with one kernel.
-        """
-        q = model.posterior.q
-        _check_whitened(model, "SAG")
-        if not isinstance(q, MeanChol):
-            raise TypeError(f"SAG moves q in MeanChol coordinates, not in {type(q).__name__}")
-        mean, chol = jnp.asarray(q.mean), jnp.asarray(q.chol)
+    def init(self, model: Model, num_data: int) -> AverageState:
+        """No row seen."""
+        mean, chol = jnp.asarray(model.posterior.q.mean), jnp.asarray(model.posterior.q.chol)
         zeros = partial(jnp.zeros, dtype=mean.dtype)
-        kept, rest, held = (), (), _others(model)
-        if self.rest is not None:
-            kept, rest, held = zeros((num_data, mean.shape[-1])), self.rest.init(self._hyper(model).parts), ()
-        return SAGState(
-            zeros((num_data, 2, *mean.shape[:-1])),
-            kept,
-            jnp.zeros(num_data, bool),
-            jnp.zeros((), int),
-            jnp.zeros_like(mean),
-            jnp.zeros_like(chol),
-            self.optimiser.init((mean, chol)),
-            rest,
-            held,
-            Guard.start(mean.dtype),
-        )
+        stored, held = (zeros((num_data, mean.shape[-1])), ()) if self.stores_features else ((), _others(model))
+        table, seen, n = zeros((num_data, 2, *mean.shape[:-1])), jnp.zeros(num_data, bool), jnp.zeros((), int)
+        sums = jnp.zeros_like(mean), jnp.zeros_like(chol)
+        return AverageState(table, stored, seen, n, *sums, self.optimiser.init((mean, chol)), held)
 
-    def _hyper(self, model):
-        return trainable(model, lambda m: m.posterior.q, *self.frozen)
-
-    def step(
-        self, model: Model, state: SAGState, batch: Dataset, num_data: int, rows: Rows | None = None
-    ) -> tuple[Model, SAGState, Info]:
-        """The batch's rows say αᵢ and βᵢ anew, and q takes a step along the average of all.
-
-        `rows` are needed unless the batch is the whole table: ValueError.
-        """
-        rows, first = _places(rows, batch, state.table, num_data)
-        q, guard = model.posterior.q, state.guard
+    def update(self, state: AverageState, at: Context) -> Proposal:
+        """The batch's rows exchange αᵢ and βᵢ, and q takes a step along the average of all."""
+        rows, first = _places(at, state.table)
+        q = at.model.posterior.q
         mean, chol = jnp.asarray(q.mean), jnp.asarray(q.chol)
-        hyper = None if self.rest is None else self._hyper(model)
-        said = _ask(model, (mean, *_moments(chol)), batch, num_data, self.tight, hyper)
-        new = _stack(said.alpha, said.beta)
-        h, H = self._exchange(state, rows, first, said.A, new)
-        n = state.n + jnp.sum(first & ~state.seen[rows])
-        slope = _slope(mean, chol, h, H, num_data / n.astype(mean.dtype))
-        updates, optimiser = self.optimiser.update(jax.tree.map(jnp.negative, slope), state.optimiser, (mean, chol))
-        by_mean, by_chol = (guard.scale * jnp.asarray(update) for update in jax.tree.leaves(updates))
-        moved, rest, norm, good = self._rest(model, state, hyper, said)
-        norm = jnp.hypot(norm, _norm(slope))
-        moved = with_q(moved, MeanChol(mean + by_mean, chol + by_chol))
-        new_state = (moved, n, h, H, optimiser, rest)
-        good = good & all_finite((said.bound, new_state, new)) & guard.is_plausible(norm)
-        old_state = (model, state.n, state.h, state.H, state.optimiser, state.rest)
-        (model, n, h, H, optimiser, rest), guard = guard.accept_or_revert(good, new_state, old_state, norm)
-        put = lambda table, values: _put(table, rows, first & good, values)
-        kept = state.features if self.rest is None else put(state.features, said.A.T)
-        table, seen = put(state.table, new), put(state.seen, True)
-        after = SAGState(table, kept, seen, n, h, H, optimiser, rest, state.held, guard)
-        return model, after, Info(said.bound, _norm(slope), state.guard.scale, ~good)
-
-    def _rest(self, model, state, hyper, said):
-        """The model after a step of its other numbers, the state of their optimiser, the norm of their slope, and
-        whether the sums hold."""
-        if self.rest is None or hyper is None:
-            return model, (), 0.0, (_others(model) == state.held).all()
-        moved, _, rest, norm = climbed(self.rest, hyper, said.hyper, state.rest, state.guard)
-        return moved, rest, norm, jnp.asarray(True)
-
-    def _exchange(self, state, rows, first, A, new):
-        """h and H with what these rows say in place of what they said."""
+        L = jnp.tril(chol)
+        diagonal = jnp.diagonal(L, axis1=-2, axis2=-1)
+        batch = _row_gradients(at, mean, L @ L.mT, jnp.sum(jnp.log(jnp.abs(diagonal)), axis=-1))
+        new = _stacked(batch.alpha, batch.beta)
         old = state.table[rows]
-        if self.rest is None:
-            (dh, dH), (sh, sH) = _sums(A, _where(first, new - old)), (0, 0)
-        else:
-            (dh, dH), (sh, sH) = _sums(A, _where(first, new)), _sums(state.features[rows].T, _where(first, old))
-        return state.h + (dh - sh), state.H + (dH - sH)[0]
+        A, change = batch.A, _where(first, new - old)
+        if self.stores_features:  # the old numbers belong to other features
+            A = jnp.concatenate([A, state.features[rows].T], axis=1)
+            change = jnp.concatenate([_where(first, new), -_where(first, old)])
+        dh, dH = _sums(A, change)
+        h, H = state.h + dh, state.H + dH[0]
+        n = state.n + jnp.sum(first & ~state.seen[rows])
+        scale = at.num_data / n.astype(mean.dtype)
+        by_chol = -scale * jnp.tril(H @ L) - L + jnp.eye(L.shape[-1], dtype=L.dtype) / diagonal[..., None]
+        gradient = scale * h - mean, by_chol
+        updates, optimiser = self.optimiser.update(jax.tree.map(jnp.negative, gradient), state.optimiser, (mean, chol))
+        mean, chol = jax.tree.map(lambda x, update: x + at.gamma * update, (mean, chol), updates)
+        norm = jnp.sqrt(sum(jnp.sum(part**2) for part in gradient))
+        valid = True if self.stores_features else (_others(at.model) == state.held).all()
+        after = state._replace(n=n, h=h, H=H, optimiser=optimiser)
+        checked, written = (mean, chol, h, H, optimiser, new), (rows, first, new, batch.A.T)
+        return Proposal((MeanChol(mean, chol),), after, batch.bound, batch.hyper, norm, checked, valid, written)
+
+    def write(self, state: AverageState, proposal: Proposal, accepted: Bool[Array, ""]) -> AverageState:
+        """The tables with the batch's numbers."""
+        rows, first, new, features = proposal.written
+        put = lambda table, values: _put(table, rows, first & accepted, values)
+        state = state._replace(table=put(state.table, new), seen=put(state.seen, True))
+        return state._replace(features=put(state.features, features)) if self.stores_features else state
 
 
-class Said(NamedTuple):
-    """What a batch says: its estimate of the bound, features, q(fᵢ), αᵢ and βᵢ, and ∂ bound/∂θ if asked."""
+def SAG(
+    optimiser: optax.GradientTransformation,
+    hyper_optimiser: optax.GradientTransformation | None = None,
+    frozen: tuple[Callable, ...] = (),
+    tight: bool = True,
+) -> VariationalStep:
+    """The stochastic average gradient for q, in `MeanChol` coordinates: Izmailov's svi-SAG (3.1), after Schmidt, Le
+    Roux and Bach (2017). For any likelihood, as S = LLᵀ is always a covariance.
+
+    With h = Σ αᵢaᵢ and H = Σ βᵢaᵢaᵢᵀ of the rows' last numbers, the gradient of the bound is
+        (N/n) h − m  in m,        −(N/n) tril(HL) − L + diag(1/Lᵢᵢ)  in L,
+    and goes to any optax `optimiser`. n counts the rows seen so far: those not seen are taken to be like those that are
+    (as Schmidt et al. weigh early iterations), so that the first step is the plain one of its batch, and after an epoch
+    N/n is 1. Taking them to be without information would pull q to the prior all through the first epoch.
+
+    With a `hyper_optimiser`, the other numbers but the `frozen` ones move too, by their plain minibatch gradient. A
+    row's numbers are then stored with the features that they were computed with, so that what is subtracted is exactly
+    what was added; q follows with a lag of up to an epoch.
+
+    Memory: αᵢ and βᵢ, 2N numbers, times C for C latent functions, and N flags; with a `hyper_optimiser` also aᵢ:
+    (M + 2)N numbers. Without one the sums are valid for one kernel, likelihood and Z: where any number of the model but
+    q has changed since `init`, steps are rejected. A step raises ValueError without the batch's row numbers, unless the
+    batch is the whole table.
+    """
+    moves = hyper_optimiser is not None
+    return VariationalStep(AverageRule(optimiser, moves), FULL, hyper_optimiser, frozen if moves else (_all,), tight)
+
+
+class RowGradients(NamedTuple):
+    """Of a batch: its estimate of the bound, features, moments of q(fᵢ), αᵢ, βᵢ, and ∂ bound/∂(hyperparameters)."""
 
     bound: Scalar
     A: Float[Array, "M B"]
@@ -252,59 +225,42 @@ class Said(NamedTuple):
     hyper: Any
 
 
-def _sites(likelihood, said: Said, batch) -> Float[Array, "B K *C"]:
-    """(λᵢ, βᵢ), or (λᵢ, βᵢ, ωᵢ)."""
-    if not likelihood.majorised:
-        return _stack(said.alpha + said.beta * said.mean, said.beta)
-    at = said.mean, said.variance, batch.y
-    omega = batch.weight * likelihood.majoriser(*at, likelihood.expectation_gradients(*at))
-    return _stack(said.alpha + omega * said.mean, said.beta, omega)
-
-
-def _stack(*values: Float[Array, "*C B"]) -> Float[Array, "B K *C"]:
-    """K numbers a row, as tables hold them."""
-    return jnp.moveaxis(jnp.stack(values), -1, 0)
-
-
-def _ask(model, q, batch, num_data, tight, hyper: Trainable | None = None) -> Said:
-    """One pass over a batch, with q as (m, S, ½ log |S|). ∂/∂μᵢ and ∂/∂sᵢ are those of shifts of them, at 0."""
-    mean, cov, half_logdet = q
-    share = num_data / len(batch)
-    none = jnp.zeros((*mean.shape[:-1], len(batch)), mean.dtype)
+def _row_gradients(at: Context, mean, cov, half_logdet) -> RowGradients:
+    """One pass over a batch, with q = N(mean, cov). ∂/∂μᵢ and ∂/∂sᵢ are those of shifts of them, at 0."""
+    batch, scale = at.batch, at.num_data / len(at.batch)
+    zero = jnp.zeros((*mean.shape[:-1], len(batch)), mean.dtype)
 
     def expected(by_mean, by_variance, parts):
-        at = model if hyper is None else hyper.rebuild(parts)
-        Z, likelihood = jnp.asarray(at.posterior.Z), at.likelihood.at(batch.noise)
-        A, d = features(at.kernel, prior_factor(at.kernel, Z, at.posterior.jitter), Z, batch.X)
-        v = likelihood.shrinkage(d, batch.weight) if tight else jnp.ones_like(d)
+        model = at.hyper.rebuild(parts)
+        Z, likelihood = jnp.asarray(model.posterior.Z), model.likelihood.at(batch.noise)
+        A, d = features(model.kernel, prior_factor(model.kernel, Z, model.posterior.jitter), Z, batch.X)
+        v = likelihood.shrinkage(d, batch.weight) if at.tight else jnp.ones_like(d)
         mu, s = mean @ A + by_mean, quad_diag(cov, A) + v * d + by_variance
         fit = jnp.sum(batch.weight * likelihood.expectation(mu, s, batch.y))
-        return share * (fit - 0.5 * jnp.sum(v - 1 - jnp.log(v))), (A, mu, s)
+        return scale * (fit - 0.5 * jnp.sum(v - 1 - jnp.log(v))), (A, mu, s)
 
-    parts = () if hyper is None else hyper.parts
-    over = (0, 1) if hyper is None else (0, 1, 2)
-    (value, (A, mu, s)), (alpha, slope, *rest) = jax.value_and_grad(expected, over, has_aux=True)(none, none, parts)
+    start = (zero, zero, at.hyper.parts)
+    (value, (A, mu, s)), gradients = jax.value_and_grad(expected, (0, 1, 2), has_aux=True)(*start)
+    alpha, by_variance, hyper = gradients
     # −KL[q(v) ‖ N(0, I)] = ½ (log |S| − tr S − ‖m‖² + M)
     trace = jnp.trace(cov, axis1=-2, axis2=-1).sum()
     bound = value + jnp.sum(half_logdet) - 0.5 * (trace + jnp.sum(mean**2) - mean.size)
-    return Said(bound, A, mu, s, alpha / share, -2 * slope / share, rest[0] if rest else None)
+    return RowGradients(bound, A, mu, s, alpha / scale, -2 * by_variance / scale, hyper)
 
 
-def _slope(mean, chol, h, H, scale):
-    """The gradient of the bound in m, and in the lower triangle of L."""
-    L = jnp.tril(chol)
-    inverse_diagonal = jnp.eye(L.shape[-1], dtype=L.dtype) / jnp.diagonal(L, axis1=-2, axis2=-1)[..., None]
-    return scale * h - mean, -scale * jnp.tril(H @ L) - L + inverse_diagonal
+def _sites(at: Context, batch: RowGradients) -> Float[Array, "B K *C"]:
+    """(λᵢ, βᵢ), or (λᵢ, βᵢ, ωᵢ)."""
+    likelihood = at.model.likelihood.at(at.batch.noise)
+    if not likelihood.majorised:
+        return _stacked(batch.alpha + batch.beta * batch.mean, batch.beta)
+    moments = batch.mean, batch.variance, at.batch.y
+    omega = at.batch.weight * likelihood.majoriser(*moments, likelihood.expectation_gradients(*moments))
+    return _stacked(batch.alpha + omega * batch.mean, batch.beta, omega)
 
 
-def _norm(slope):
-    return jnp.sqrt(sum(jnp.sum(part**2) for part in slope))
-
-
-def _moments(chol):
-    """S = LLᵀ and ½ log |S|."""
-    L = jnp.tril(chol)
-    return L @ L.mT, jnp.sum(jnp.log(jnp.abs(jnp.diagonal(L, axis1=-2, axis2=-1))), axis=-1)
+def _stacked(*values: Float[Array, "*C B"]) -> Float[Array, "B K *C"]:
+    """K numbers a row, as tables hold them."""
+    return jnp.moveaxis(jnp.stack(values), -1, 0)
 
 
 def _sums(A: Float[Array, "M B"], values: Float[Array, "B K *C"]):
@@ -313,16 +269,16 @@ def _sums(A: Float[Array, "M B"], values: Float[Array, "B K *C"]):
     return jnp.moveaxis(linear, 0, -1) @ A.T, (A * quadratic[..., None, :]) @ A.T
 
 
-def _places(rows, batch, table, num_data) -> tuple[Int[Array, " B"], Bool[Array, " B"]]:
-    """The rows' numbers, and which of them stand there for the first time: a batch that spans two epochs may hold a row
-    twice, and what the row said before is subtracted once."""
-    if len(table) != num_data:
-        raise ValueError(f"the state is that of a table of {len(table)} rows, not of {num_data}")
-    if rows is None:
-        if len(batch) != num_data:
+def _places(at: Context, table) -> tuple[Int[Array, " B"], Bool[Array, " B"]]:
+    """The row numbers, and which of them stand there for the first time: a batch that spans two epochs may hold a row
+    twice, and its old numbers are subtracted once."""
+    if len(table) != at.num_data:
+        raise ValueError(f"the state is that of a table of {len(table)} rows, not of {at.num_data}")
+    if at.rows is None:
+        if len(at.batch) != at.num_data:
             raise ValueError("a stepper that remembers rows needs the numbers of a batch's rows")
-        return jnp.arange(num_data), jnp.ones(num_data, bool)
-    rows = jnp.asarray(rows)
+        return jnp.arange(at.num_data), jnp.ones(at.num_data, bool)
+    rows = jnp.asarray(at.rows)
     order = jnp.argsort(rows)
     fresh = jnp.diff(rows[order], prepend=-1) != 0
     return rows, jnp.zeros(rows.shape, bool).at[order].set(fresh)
@@ -338,20 +294,14 @@ def _where(first, values):
     return jnp.where(first.reshape(-1, *(1,) * (values.ndim - 1)), values, 0)
 
 
+def _all(model):
+    """Every number: frozen, so that no gradient in hyperparameters is traced."""
+    return model
+
+
 def _others(model):
     """All numbers of a model but those of q."""
     return ravel_pytree(with_q(model, ()))[0]
-
-
-def _check_whitened(model, name):
-    posterior = model.posterior
-    several = isinstance(posterior, IndependentLatents)
-    each = posterior.base if several else posterior
-    if not isinstance(each, Whitened) or (several and posterior.separate):
-        raise TypeError(
-            f"{name} needs a Whitened posterior, or IndependentLatents of one with one kernel for all: "
-            "use NaturalGradient or Optax"
-        )
 
 
 _times = jnp.vectorize(jnp.matmul, signature="(m,m),(m)->(m)")

@@ -6,7 +6,7 @@ from typing import Any
 import jax.numpy as jnp
 from jaxtyping import Array, Int
 
-__all__ = ["Schedule", "averaging", "constant", "log_linear"]
+__all__ = ["FULL", "Schedule", "averaging", "constant", "log_linear"]
 
 Schedule = Callable[[Int[Array, ""]], Any]
 
@@ -14,6 +14,9 @@ Schedule = Callable[[Int[Array, ""]], Any]
 def constant(gamma: float) -> Schedule:
     """γ_t = γ."""
     return lambda t: gamma
+
+
+FULL = constant(1.0)  # one object, for JAX compares functions by identity
 
 
 def log_linear(first: float, last: float, steps: int) -> Schedule:

@@ -1,0 +1,386 @@
+"""docs/performance.md, and the table of figures in README.md, from the stored rows of `results`.
+
+    python benchmarks/performance.py
+
+Each section answers one question by one table. A line names the run that it is from; the runs stand below the table.
+Our number is bold where another library did better. `tests/test_documents.py` checks that both pages are up to date.
+"""
+
+import json
+import textwrap
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from statistics import mean
+from typing import Any, NamedTuple
+
+from speed.tables import best_peer, by_case, exponents, show_seconds, table
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGE, README = ROOT / "docs" / "performance.md", ROOT / "README.md"
+BEGIN, END = "<!-- made by benchmarks/performance.py -->\n", "<!-- end -->\n"
+PEERS = ("gpflow", "gpytorch", "gpjax")
+TITLES = {"gpflow": "GPflow", "gpytorch": "GPyTorch", "gpjax": "GPJax", "sklearn": "scikit-learn"}
+
+ABOUT = """This page is made by `python benchmarks/performance.py` from the rows in `benchmarks/results`. **Our
+number is bold where another library did better.** Each line names its run. The runs stand below the table, with
+command, commit, date and machine. Compare times within a line only: machines and days differ from run to run.
+[benchmarks/README.md](../benchmarks/README.md) says how everything is measured. *Log density* is the mean log
+probability density of the targets of test rows, in nats; higher is better. Other words are in the
+[glossary](glossary.md)."""
+
+PICKED = (  # of README.md: suite, case, words
+    ("steps", "gaussian ngd+adam M=500 B=1024", "a training step, 500 inducing points, batches of 1,024"),
+    ("collapsed", "collapsed N=50000 M=500", "a pass over 50,000 rows, 500 inducing points"),
+    ("predict", "predict rows=1000000", "a million predictions with standard deviations"),
+    ("predict", "predict rows=1000", "1,000 predictions after a pause"),
+    ("quality", "kin40k", "a fit of kin40k, 36,000 rows"),
+    ("quality", "magic", "a fit of magic, two classes, 17,118 rows"),
+    ("cold", "cold N=1000", "1,000 rows, a fresh process, to the first prediction"),
+)
+
+Row = dict[str, Any]
+Line = tuple[list[str], list[Row]]  # cells, and the rows that they are from
+
+
+class Section(NamedTuple):
+    """A question, what the numbers mean, and a table."""
+
+    title: str
+    text: str
+    head: list[str]
+    lines: list[Line]
+
+
+def stored(name: str) -> list[Row]:
+    """The rows of a file of results."""
+    return [json.loads(line) for line in (ROOT / "benchmarks" / "results" / f"{name}.jsonl").read_text().splitlines()]
+
+
+def suite(name: str, dtype: str = "float64") -> list[Row]:
+    """The rows of a suite of `speed`."""
+    return [row for row in stored("speed") if row["suite"] == name and row.get("dtype", "float64") == dtype]
+
+
+def fastest(rows: Iterable[Row], key: str = "seconds") -> Row | None:
+    """The row with the least time that has one; None if there is none."""
+    return min((row for row in rows if row.get(key)), key=lambda row: row[key], default=None)
+
+
+def value(row: Row | None, key: str = "seconds") -> float | None:
+    """A number of a row, if there is such a row, and it has one."""
+    return row.get(key) if row else None
+
+
+def of(rows: Iterable[Row], library: str) -> list[Row]:
+    """The rows of a library."""
+    return [row for row in rows if row["library"].split()[0] == library]
+
+
+def own(rows: Iterable[Row], variant: str = "") -> Row:
+    """Our row: the standard bound, which peers have, or another variant."""
+    return next(row for row in rows if row["library"] == "ours" and row["variant"] == variant)
+
+
+def marked(own: float, others: Iterable[float | None], show: Callable[[float], str], least: bool = True) -> str:
+    """Our number, bold where another one is better: less, or more."""
+    sign = 1 if least else -1
+    worse = any(sign * other < sign * own for other in others if other is not None)
+    return f"**{show(own)}**" if worse else show(own)
+
+
+def three(number: float | None) -> str:
+    """Three decimals; a bar for none."""
+    return "–" if number is None else f"{number:.3f}"
+
+
+def quality() -> Section:
+    """Time to the density that the best peer reached."""
+    lines = []
+    for (name, _), rows in by_case(suite("quality")).items():
+        ours, double = own(rows), own(rows, "float64")
+        peers = [fastest(of(rows, peer)) for peer in PEERS]
+        seconds = [value(row) for row in peers]
+        cells = [name, f"{ours['N']:,}", three(ours["target"])]
+        cells += [marked(row["seconds"], seconds, show_seconds) for row in (ours, double)]
+        cells += [show_seconds(s) if s else "not reached" for s in seconds]
+        lines.append((cells, rows))
+    return Section(
+        "How long does a fit take?",
+        """Seconds from raw arrays to a model whose test log density is what the best other library reached in 60
+        seconds, less 1 %. Compilation counts, imports do not. Our fits have no intermediate results, so our time is
+        that of the shortest complete fit that gets there. By default a large table starts in float32; the other
+        libraries compute in float64 throughout, as does the column “ours, float64”.""",
+        ["table", "rows", "log density", "ours", "ours, float64", *(TITLES[peer] for peer in PEERS)],
+        lines,
+    )
+
+
+def cold() -> Section:
+    """First fit in a fresh process."""
+    rows = suite("cold")
+    ours = own(rows)
+    others = [row for row in rows if row is not ours]
+    cells = ["ours", marked(ours["total_seconds"], [row["total_seconds"] for row in others], show_seconds)]
+    cells += [marked(ours["density"], [row["density"] for row in others], three, least=False), ours["about"]]
+    lines: list[Line] = [(cells, [ours])]
+    for library in ("gpytorch", "gpflow", "gpjax", "sklearn"):
+        row = min(of(rows, library), key=lambda row: row["total_seconds"])
+        cells = [TITLES[library], show_seconds(row["total_seconds"]), three(row["density"]), row["about"]]
+        lines.append((cells, [row]))
+    return Section(
+        "How long does the first fit of a small table take?",
+        """1,000 rows, from the start of a Python process to the first prediction: import, compilation and fit. Each
+        library fits as its first tutorial does. Less time with a lower log density is a worse fit, sooner. Our
+        command line keeps compiled programs, so a second fit is faster than this.""",
+        ["library", "seconds", "test log density", "what was run"],
+        lines,
+    )
+
+
+def defaults() -> dict[str, tuple[Row, Row]]:
+    """Our default fit of each table of numbers, and boosting's."""
+    boosting = {row["table"]: row for row in stored("boosting")}
+    ours = {row["table"]: row for row in stored("defaults")}
+    for row in suite("quality"):
+        if row["library"] == "ours" and not row["variant"] and row["task"] == "regression":
+            ours.setdefault(row["case"], {"test_log_density": row["density"], "test_rmse": None, **row})
+    return {name: (row, boosting[name]) for name, row in ours.items()}
+
+
+def numbers() -> Section:
+    """Our defaults beside boosting."""
+    lines = []
+    for name, (row, other) in defaults().items():
+        error = row["test_rmse"]
+        cells = [name, f"{other['N_train']:,}", row.get("method", "collapsed")]
+        cells += [marked(row["test_log_density"], [other["test_log_density"]], three, least=False)]
+        cells += [three(other["test_log_density"])]
+        cells += ["–" if error is None else marked(error, [other["test_rmse"]], three), three(other["test_rmse"])]
+        lines.append((cells, [row, other]))
+    return Section(
+        "How good are predictions of numbers, beside gradient boosting?",
+        """Ours with its defaults, HistGradientBoosting of scikit-learn with 500 rounds and early stopping, the same
+        rows. Boosting has no uncertainty of its own: its density takes one error for all rows, measured on a tenth
+        of the training rows. Log density and RMSE are those of the standardised target. Times were not compared.""",
+        ["table", "rows", "method", "log density: ours", "boosting", "RMSE: ours", "boosting"],
+        lines,
+    )
+
+
+def newest(rows: list[Row]) -> dict[str, list[Row]]:
+    """The rows of split 0 of each table, those of its last run, with default settings."""
+    found: dict[str, dict[str, list[Row]]] = {}
+    for row in rows:
+        if row["split"] == 0:
+            found.setdefault(row["table"], {}).setdefault(row["commit"], []).append(row)
+    plain = lambda group: not any("method" in row.get("settings", {}) for row in group)
+    return {name: [group for group in groups.values() if plain(group)][-1] for name, groups in found.items()}
+
+
+def classes() -> Section:
+    """Accuracy and density beside peers and boosting."""
+    boosting = {row["table"]: row for row in stored("boosting")}
+    lines = []
+    for name, rows in newest(stored("classification")).items():
+        (ours,) = of(rows, "pseudopoint")
+        others = [*of(rows, "gpflow"), *(of(rows, "scikit-learn") or [None]), boosting[name]]
+        cells = [name, f"{ours['N_train']:,}"]
+        for key in ("accuracy", "test_log_density"):
+            values = [value(other, key) for other in others]
+            cells.append(marked(ours[key], values, three, least=False))
+            cells += ["failed" if o and v is None else three(v) for o, v in zip(others, values, strict=True)]
+        lines.append((cells, [*rows, boosting[name]]))
+    names = ["GPflow", "scikit-learn GP", "boosting"]
+    return Section(
+        "How good are predictions of classes?",
+        """The same test rows for all. Ours and GPflow have 100 inducing points; GPflow takes 3,000 minibatch steps,
+        ours its defaults; scikit-learn is the full Gaussian process, for tables of at most 1,500 training rows.
+        Test tables are small: a single row of pima (77 test rows) moves accuracy by 0.013.""",
+        ["table", "rows", "accuracy: ours", *names, "log density: ours", *names],
+        lines,
+    )
+
+
+def splits() -> Section:
+    """Means over five splits, of the run that has them."""
+    runs: dict[tuple[str, str], list[Row]] = {}
+    for row in stored("classification"):
+        if "method" not in row.get("settings", {}) and not row.get("error"):
+            runs.setdefault((row["table"], row["commit"]), []).append(row)
+    lines = []
+    for (name, _), rows in runs.items():
+        groups = [of(rows, library) for library in ("pseudopoint", "gpflow", "scikit-learn")]
+        if len(groups[0]) < 5:
+            continue
+        cells = [name]
+        for key in ("accuracy", "test_log_density"):
+            values = [mean(row[key] for row in group) if group else None for group in groups]
+            cells += [marked(values[0] or 0.0, values[1:], three, least=False), *map(three, values[1:])]
+        lines.append((cells, rows))
+    names = ["GPflow", "scikit-learn GP"]
+    return Section(
+        "The same over five splits",
+        "Means over five divisions into training and test rows.",
+        ["table", "accuracy: ours", *names, "log density: ours", *names],
+        lines,
+    )
+
+
+def class_seconds() -> Section:
+    """Times of the same fits."""
+    lines = []
+    for name, rows in newest(stored("classification")).items():
+        (ours,) = of(rows, "pseudopoint")
+        seconds = [value(next(iter(of(rows, library)), None)) for library in ("gpflow", "scikit-learn")]
+        lines.append(([name, marked(ours["seconds"], seconds, show_seconds), *map(show_seconds, seconds)], rows))
+    return Section(
+        "How long do fits of classes take?",
+        "The fits of one split above, each in a process of its own, compilation included.",
+        ["table", "ours", "GPflow", "scikit-learn GP"],
+        lines,
+    )
+
+
+def comparison(rows: list[Row], libraries: Sequence[str], show: Callable[[Row], str]) -> list[Line]:
+    """A line for each case: ours, the fastest variant of each other library, the best over ours."""
+    lines = []
+    for (case, _), group in by_case(rows).items():
+        ours, peer = own(group), best_peer(group)
+        others = [fastest(of(group, library)) for library in libraries]
+        failed = [not other and bool(of(group, library)) for other, library in zip(others, libraries, strict=True)]
+        cells = [case, marked(ours["seconds"], [value(o) for o in others], lambda _, ours=ours: show(ours))]
+        cells += ["failed" if bad else show(other) if other else "–" for other, bad in zip(others, failed, strict=True)]
+        lines.append(([*cells, f"{peer['seconds'] / ours['seconds']:.1f}×" if peer else "–"], group))
+    return lines
+
+
+def steps() -> Section:
+    """Training steps."""
+    rows = sorted(suite("steps"), key=lambda row: (row["M"], row["latents"]))
+    return Section(
+        "How long does a training step take?",
+        """One minibatch step, M inducing points, B rows, 16 columns, float64. `ngd+adam` moves the posterior by a
+        natural gradient and all else by Adam; `adam` moves all by Adam. `robustmax` and `softmax` have ten classes.
+        Ours is the standard bound, which the others compute. The last column is the fastest other library over
+        ours. [speed.md](../benchmarks/results/speed.md) has what was asked for, float32, and how far each step is
+        from the arithmetic that it cannot avoid.""",
+        ["step", "ours", *(TITLES[peer] for peer in PEERS), "ratio"],
+        comparison(rows, PEERS, lambda row: show_seconds(row["seconds"])),
+    )
+
+
+def with_memory(row: Row) -> str:
+    """Time and peak memory of the process."""
+    return f"{show_seconds(row['seconds'])}, {row['peak_mb']:,.0f} MB"
+
+
+def bounds() -> Section:
+    """Collapsed bounds."""
+    rows = sorted(suite("collapsed"), key=lambda row: (row["N"], row["calls"]))
+    return Section(
+        "How long does a pass over all rows take, and how much memory?",
+        """Value and gradient of Titsias' collapsed bound, N rows, M inducing points, 16 columns, float64: what each
+        iteration of `method="collapsed"` computes. Memory is the process's peak. Ours hardly grows with N, because
+        rows go through in chunks.""",
+        ["pass", "ours", *(TITLES[peer] for peer in PEERS), "ratio"],
+        comparison(rows, PEERS, with_memory),
+    )
+
+
+def predictions() -> Section:
+    """Predictions."""
+    return Section(
+        "How long does a prediction take, and how much memory?",
+        """Mean and standard deviation, 500 inducing points, 16 columns, float64, by a model that another process
+        fitted. “20 times” and “200 times” are calls in a row, per call; the others come after a pause. scikit-learn
+        has no inducing points; it is the exact Gaussian process of 500 rows. [Decision
+        0029](decisions/0029-distances-of-two-rows.md) came after these rows and makes a
+        prediction of a single row slower; no stored row says by how much.""",
+        ["prediction", "ours", *(TITLES[peer] for peer in (*PEERS, "sklearn")), "ratio"],
+        comparison(suite("predict"), (*PEERS, "sklearn"), with_memory),
+    )
+
+
+def growth() -> Section:
+    """Exponents."""
+    rows = suite("growth")
+    about = {"M": "step, inducing points", "B": "step, rows of a batch", "D": "step, columns", "N": "pass, rows"}
+    lines: list[Line] = []
+    for symbol, found in exponents(rows).items():
+        sizes = f"{found['sizes'][0]:,} to {found['sizes'][-1]:,}"
+        times = f"{show_seconds(found['seconds'][0])} to {show_seconds(found['seconds'][-1])}"
+        group = [row for row in rows if row["grows"] == symbol]
+        lines.append(([about[symbol], sizes, times, f"{found['last']:.2f}"], group))
+    return Section(
+        "How does time grow?",
+        """Our own step and pass, with the tight bound. The exponent is the slope on logarithmic axes of the last three
+        sizes: 1 doubles the time with the size, 2 makes it four times as long.""",
+        ["what grows", "from, to", "time", "exponent"],
+        lines,
+    )
+
+
+SECTIONS = (quality, cold, numbers, classes, splits, class_seconds, steps, bounds, predictions, growth)
+
+
+def wrapped(text: str) -> str:
+    """Lines of at most 120 characters."""
+    line = " ".join(text.split()).replace(" %", "\u00a0%")
+    return textwrap.fill(line, 120, break_long_words=False, break_on_hyphens=False)
+
+
+def show(section: Section) -> str:
+    """A section, with a letter for each run."""
+    letters: dict[tuple, str] = {}
+    lines = []
+    for cells, rows in section.lines:
+        runs = [(row["machine"], row["date"], row["commit"], row["command"]) for row in rows]
+        for run in runs:
+            letters.setdefault(run, chr(ord("a") + len(letters)))
+        lines.append([*cells, ", ".join(dict.fromkeys(letters[run] for run in runs))])
+    runs = [f"- {letter}: `{run[3]}`; commit {run[2]}, {run[1]}; {run[0]}." for run, letter in letters.items()]
+    parts = [f"## {section.title}", wrapped(section.text), table([*section.head, "run"], lines).rstrip()]
+    return "\n\n".join([*parts, "\n".join(runs)]) + "\n"
+
+
+def page() -> str:
+    """docs/performance.md."""
+    return "\n".join([f"# How fast, and how good\n\n{wrapped(ABOUT)}\n", *(show(make()) for make in SECTIONS)])
+
+
+def summary() -> str:
+    """The table in README.md: one number and one command a row."""
+    lines = []
+    for name, case, words in PICKED:
+        rows = [row for row in suite(name) if row["case"] == case]
+        key, density = ("total_seconds", ", log density {density:.3f}") if name == "cold" else ("seconds", "")
+        ours, peer = own(rows), fastest([row for row in rows if row["library"] in PEERS], key) or {}
+        cells = [words, marked(ours[key], [peer[key]], show_seconds) + density.format(**ours)]
+        cells += [f"{TITLES[peer['library']]}, {show_seconds(peer[key])}" + density.format(**peer)]
+        command = ours["command"].removeprefix("make benchmark OPTIONS=").strip("'").replace("|", "\\|")
+        lines.append([*cells, f"`{command}`", ours["commit"]])
+    behind = lambda pairs, key: sum(other[key] > ours[key] for ours, other in pairs)
+    both = list(defaults().values())
+    boosting = {row["table"]: row for row in stored("boosting")}
+    labels = [(of(rows, "pseudopoint")[0], boosting[name]) for name, rows in newest(stored("classification")).items()]
+    count = f"""Gradient boosting has the higher log density on {behind(both, "test_log_density")} of {len(both)} tables
+        of numbers, and the higher accuracy on {behind(labels, "accuracy")} of {len(labels)} tables of classes."""
+    figures = table(["what", "pseudopoint", "fastest of the others", "options of the run", "commit"], lines)
+    return f"{figures}\n{wrapped(count)}\n"
+
+
+def with_summary(readme: str) -> str:
+    """README.md with its table of figures made anew."""
+    before, _, rest = readme.partition(BEGIN)
+    _, _, after = rest.partition(END)
+    return before + BEGIN + summary() + END + after
+
+
+def main() -> None:
+    """Write both pages."""
+    PAGE.write_text(page())
+    README.write_text(with_summary(README.read_text()))
+
+
+if __name__ == "__main__":
+    main()

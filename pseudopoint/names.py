@@ -1,0 +1,305 @@
+"""Every setting of a fit and every word that a setting takes, each with its help.
+
+Estimators, recipes, the command line and docs/settings.md (`python -m pseudopoint.names`) read this module. It imports
+the standard library alone, so that `--help` answers at once. `Literal` types are for signatures: editors complete them.
+"""
+
+import textwrap
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, NamedTuple, get_args
+
+Kernel = Literal["matern52", "matern32", "matern12", "rbf", "rational_quadratic", "periodic", "linear"]
+KERNELS: dict[Kernel, str] = {
+    "matern52": "functions with two derivatives; suits most tables",
+    "matern32": "functions with one derivative",
+    "matern12": "continuous functions without a derivative",
+    "rbf": "functions with all derivatives (squared exponential)",
+    "rational_quadratic": "a mixture of rbf kernels of many lengthscales",
+    "periodic": "functions that repeat along every column; the periods are learned",
+    "linear": "linear functions: Bayesian linear regression",
+}
+
+RegressionLikelihood = (
+    Literal["gaussian", "heteroscedastic", "student_t", "laplace"]
+    | Literal["poisson", "negative_binomial", "gamma", "exponential", "beta", "ordinal"]
+)
+REGRESSION: dict[RegressionLikelihood, str] = {
+    "gaussian": "real targets, noise of one variance",
+    "heteroscedastic": "real targets, noise that depends on the inputs",
+    "student_t": "real targets with outliers",
+    "laplace": "real targets with outliers, double exponential noise",
+    "poisson": "counts",
+    "negative_binomial": "counts that scatter more than Poisson's",
+    "gamma": "positive amounts",
+    "exponential": "positive amounts, such as waiting times",
+    "beta": "proportions between 0 and 1, both excluded",
+    "ordinal": "a few ordered levels, such as ratings",
+}
+ClassLikelihood = Literal["auto", "logit", "probit", "softmax", "robustmax"]
+CLASSIFICATION: dict[ClassLikelihood, str] = {
+    "auto": "logit for two classes, softmax for more",
+    "logit": "two classes, P(y = 1 | f) = 1/(1 + e⁻ᶠ)",
+    "probit": "two classes, P(y = 1 | f) = Φ(f)",
+    "softmax": "any number of classes, P(y = c | f) ∝ exp f_c",
+    "robustmax": "any number of classes, labels that may be wrong",
+}
+
+Method = Literal["auto", "exact", "laplace", "collapsed", "svgp"]
+METHODS: dict[Method, str] = {
+    "auto": "chosen by the number of rows and the likelihood; the fit says which and why",
+    "exact": "the full Gaussian process, O(N³); Gaussian likelihood only",
+    "laplace": "the full Gaussian process at the mode, O(N³); any other likelihood of one latent function "
+    "(Rasmussen and Williams 2006, 3.4)",
+    "collapsed": "inducing points; an iteration takes all rows and the best posterior for its hyperparameters, O(NM²) "
+    "(Titsias 2009, 2025)",
+    "svgp": "inducing points; a step takes a minibatch of B rows and a natural gradient, O(BM²) (Hensman et al. 2013; "
+    "Salimbeni et al. 2018)",
+}
+Optimiser = (
+    Literal["auto", "NGD", "NGD+Adam", "Adam", "GD", "L-BFGS"]
+    | Literal["svi-natural", "svi-SAG", "svi-FG", "svi-L-BFGS-B", "vi-means", "means-L-BFGS-B", "means-PN"]
+    | Literal["t-SVGP", "sites"]
+)
+OPTIMISERS: dict[Optimiser, str] = {
+    "auto": "that of the method",
+    # Salimbeni, Eleftheriadis and Hensman 2018
+    "NGD": "natural gradients for q; hyperparameters and points stay",
+    "NGD+Adam": "natural gradients for q, Adam for all else, in one pass",
+    "Adam": "Adam for everything, q by its Cholesky factor",
+    "GD": "gradient descent for everything, q by its Cholesky factor",
+    "L-BFGS": "L-BFGS-B on all rows for everything, q by its Cholesky factor",
+    # Izmailov: pseudo-points fixed
+    "svi-natural": "natural gradients for q, gradient descent for hyperparameters; points stay",
+    "svi-SAG": "stochastic average gradient, q by its Cholesky factor; points stay",
+    "svi-FG": "gradient descent on all rows, q by its Cholesky factor; points stay",
+    "svi-L-BFGS-B": "L-BFGS-B on all rows, q by its Cholesky factor; points stay",
+    "vi-means": "L-BFGS-B on the collapsed bound; points stay",
+    "means-L-BFGS-B": "the same as vi-means",
+    "means-PN": "projected Newton on the collapsed bound; points stay",
+    # Beyond the papers
+    "t-SVGP": "NGD+Adam, the data's part of q held while hyperparameters move (Adam et al. 2021)",
+    "sites": "incremental sites for q, a number or two a row; hyperparameters and points stay",
+}
+Posterior = Literal["whitened", "unwhitened", "diagonal", "decoupled", "hybrid", "orthogonal", "solve"]
+POSTERIORS: dict[Posterior, str] = {
+    "whitened": "q(v) = N(m, S), v = L⁻¹u",
+    "unwhitened": "q(u) = N(m, S)",
+    "diagonal": "p(u) times Gaussian pseudo-observations: N(Kμ, (K⁻¹ + diag g)⁻¹), 2M numbers (Kobe 2021)",
+    "decoupled": "mean and covariance from points of their own (Cheng and Boots 2017)",
+    "hybrid": "more points for the mean, by ordinary gradients (Salimbeni et al. 2018)",
+    "orthogonal": "more points for the mean, orthogonal to those of the covariance (Salimbeni et al. 2018)",
+    "solve": "two blocks of points, independent of each other (Shi, Titsias and Mnih 2020)",
+}
+Placement = Literal["auto", "kmeans", "rpcholesky", "greedy", "random"]
+PLACEMENTS: dict[Placement, str] = {
+    "auto": "the best of kmeans, rpcholesky and greedy; kmeans alone beyond 5,000 rows, for optimisers by name and "
+    "several latent functions",
+    "kmeans": "centres of clusters",
+    "rpcholesky": "rows drawn in proportion to their conditional variance, then steps of k-means (Chen et al. 2022)",
+    "greedy": "rows of greatest conditional variance, one after another (Burt et al. 2020)",
+    "random": "rows at random",
+}
+Bound = Literal["tight", "vfe"]
+BOUNDS: dict[Bound, str] = {
+    "tight": "Titsias 2025: never above the log evidence, never below vfe",
+    "vfe": "Titsias 2009",
+}
+Initial = Literal["warm", "robust", "ulapane"]
+INITIALS: dict[Initial, str] = {
+    "warm": "robust, then, for the methods with inducing points, an exact fit to a few rows",
+    "robust": "lengthscales √D, and the target's variance",
+    "ulapane": "mean distances between neighbours (Ulapane et al. 2020)",
+}
+Dtype = Literal["auto", "float64", "float32"]
+DTYPES: dict[Dtype, str] = {
+    "auto": "float64; but a fit to more than 5,000 rows starts in float32, twice as fast, where the noise allows it",
+    "float64": "double precision throughout",
+    "float32": "single precision throughout",
+}
+ScaleInputs = Literal["auto", True, False]
+SCALE_INPUTS: dict[ScaleInputs, str] = {
+    "auto": "True for a kernel by name, False for a kernel object",
+    True: "to mean 0 and standard deviation 1, in which the numbers of a kernel object are then",
+    False: "columns stay as they are",
+}
+Task = Literal["auto", "regression", "classification"]
+TASKS: dict[Task, str] = {
+    "auto": "by the likelihood or by what the target holds; the fit says which and why",
+    "regression": "the target holds numbers",
+    "classification": "the target holds classes",
+}
+
+
+class Setting(NamedTuple):
+    """What is said of a setting: help for everybody, the words it takes with their help, what only Python has besides,
+    and what infinity means where it means something; its type and its default, which `described` adds."""
+
+    help: str
+    words: Mapping[Any, str] = {}
+    python: str = ""
+    infinite: str = ""
+    kind: Any = None
+    default: Any = None
+
+
+class Settings(NamedTuple):
+    """What a person may choose of a fit: by an estimator's keyword, or by an option of the command line.
+
+    The type of a field says how `estimators.checks` checks it; Any stands for objects, which whoever reads them checks.
+    """
+
+    kernel: Annotated[
+        Kernel | Any,
+        Setting(
+            "Covariance of the function at two rows. A kernel by name has one lengthscale for each column.",
+            KERNELS,
+            "Or a kernel object such as Periodic(period=7.0) + RBF(30.0), whose numbers are the start. Its "
+            "lengthscales and periods are in the units of X, as inputs are then not scaled (scale_inputs); its "
+            "variances are shares of the target's variance, unless scale_target=False. RBF(30.0) has one lengthscale "
+            "for all columns, RBF(30.0).ard(D) one for each of D.",
+        ),
+    ] = "matern52"
+    likelihood: Annotated[
+        RegressionLikelihood | ClassLikelihood | Any,
+        Setting(
+            "How the target scatters around the function; for classes the default is auto.",
+            {**CLASSIFICATION, **REGRESSION},
+            "Or a likelihood object, which starts from its own numbers, for the scaled target.",
+        ),
+    ] = "gaussian"
+    method: Annotated[Method, Setting("How the model is fitted.", METHODS)] = "auto"
+    optimiser: Annotated[
+        Optimiser, Setting("One of the papers' optimisers, from a plain start; it implies the method.", OPTIMISERS)
+    ] = "auto"
+    posterior: Annotated[
+        Posterior,
+        Setting(
+            "Family of the approximate posterior q; all but whitened are for large tables or for study.", POSTERIORS
+        ),
+    ] = "whitened"
+    num_inducing: Annotated[int | None, Setting("Number M of inducing points. Default: 2√N, from 50 to 300.")] = None
+    num_mean_inducing: Annotated[
+        int | None,
+        Setting("Points of the mean alone, or the second block of solve, for posteriors that have them. Default: 2M."),
+    ] = None
+    inducing: Annotated[
+        Placement | Any,
+        Setting("Where inducing points start.", PLACEMENTS, "Or an array [M, D] of points in the units of X."),
+    ] = "auto"
+    learn_inducing: Annotated[bool, Setting("Whether inducing points move during the fit.")] = True
+    bound: Annotated[
+        Bound, Setting("The lower bound on the log evidence that is maximised; for regression.", BOUNDS)
+    ] = "tight"
+    initial: Annotated[Initial, Setting("Where lengthscales and variance of a kernel by name start.", INITIALS)] = (
+        "warm"
+    )
+    lengthscale_prior: Annotated[
+        float,
+        Setting(
+            "Standard deviation s of the prior log ℓ ~ N(log ℓ₀, s²) of every lengthscale ℓ that starts at ℓ₀; inf: no "
+            "prior. Minibatches and optimisers by name have none.",
+            python="With few rows and many columns the evidence alone switches columns on and off by chance. Full "
+            "passes maximise the bound less ½ Σ (log ℓ/ℓ₀)²/s².",
+            infinite="is no prior",
+        ),
+    ] = 1.5
+    initial_noise: Annotated[
+        float, Setting("Noise variance at the start, as a share of the target's variance; for real targets.")
+    ] = 0.1
+    max_iter: Annotated[
+        int | None,
+        Setting(
+            "At most so many iterations, or steps of minibatches. Default: 200 iterations; 2000 steps for a Gaussian "
+            "likelihood or an optimiser by name, else 3000."
+        ),
+    ] = None
+    batch_size: Annotated[int, Setting("Rows of a minibatch; for classes the default is 512.")] = 1024
+    learning_rate: Annotated[
+        float | None, Setting("Step size of Adam or gradient descent. Default: the optimiser's own.")
+    ] = None
+    scale_inputs: Annotated[ScaleInputs, Setting("Whether columns are standardised.", SCALE_INPUTS)] = "auto"
+    scale_target: Annotated[
+        bool,
+        Setting(
+            "Whether a real target is standardised; for regression.",
+            python="Where False, a fit with a Gaussian likelihood has mean 0, which is predicted far from all rows.",
+        ),
+    ] = True
+    dtype: Annotated[Dtype, Setting("Precision of the computation; no global setting changes.", DTYPES)] = "auto"
+    random_state: Annotated[
+        Any, Setting("Seed of all random choices, a whole number.", python="Or a RandomState of NumPy, or None.")
+    ] = 0
+
+    @property
+    def tight(self) -> bool:
+        """Whether the bound is the tight one."""
+        return self.bound == "tight"
+
+    @property
+    def warm(self) -> bool:
+        """Whether hyperparameters start from an exact fit to a few rows; those of a kernel object never do."""
+        return self.initial == "warm" and isinstance(self.kernel, str)
+
+    @property
+    def float32_start(self) -> bool:
+        """Whether a fit may start in float32."""
+        return self.dtype == "auto"
+
+    @property
+    def seed(self) -> int:
+        """`random_state`, of which `estimators.checks` has made a whole number."""
+        return self.random_state
+
+
+def described(settings: Any) -> dict[str, Setting]:
+    """The fields of a class of settings, by name."""
+    hints = {name: get_args(hint) for name, hint in settings.__annotations__.items()}
+    defaults = settings._field_defaults
+    return {name: about._replace(kind=kind, default=defaults[name]) for name, (kind, about) in hints.items()}
+
+
+SETTINGS = described(Settings)
+
+
+def parameters(signature: Mapping[str, tuple[Any, Any]]) -> str:
+    """The parameters of an estimator for its docstring, in numpydoc's form, from (type, default) of each."""
+    lines = []
+    for name, (kind, default) in signature.items():
+        setting = SETTINGS[name]
+        lines += _wrapped(f"{name} : default {default!r}", 4) + _wrapped(f"{setting.help} {setting.python}", 8)
+        lines += [line for word in literals(kind) for line in _wrapped(f"{word!r}: {setting.words[word]}.", 12)]
+    return "\n".join(lines)
+
+
+def literals(kind: Any) -> list[Any]:
+    """The words of a type: of a Literal, or of those in a union."""
+    return [word for part in get_args(kind) for word in ([part] if isinstance(part, str | bool) else literals(part))]
+
+
+def _wrapped(text: str, indent: int) -> list[str]:
+    margin = " " * indent
+    return textwrap.wrap(text, 120, initial_indent=margin, subsequent_indent=margin)
+
+
+PAGE = """# Settings
+
+`GPRegressor(NAME=...)`, `GPClassifier(NAME=...)`, or `pseudopoint fit --NAME ...` with hyphens for underscores. This
+page is made from `pseudopoint/names.py` by `python -m pseudopoint.names > docs/settings.md`. Defaults are those of
+`GPRegressor`; `GPClassifier` has `likelihood="auto"` and `batch_size=512`, and no `bound`, `initial_noise` and
+`scale_target`.
+"""
+
+
+def page() -> str:
+    """docs/settings.md: every setting and its words."""
+    parts = [PAGE]
+    for name, setting in SETTINGS.items():
+        default = "" if setting.default is None else f" Default: `{setting.default}`."
+        parts.append(f"\n## {name}\n\n{setting.help}{default}\n")
+        parts += [f"\nIn Python: {setting.python}\n"] if setting.python else []
+        parts += ["\n" * bool(setting.words), *(f"- `{word}`: {text}.\n" for word, text in setting.words.items())]
+    return "".join(parts)
+
+
+if __name__ == "__main__":
+    print(page(), end="")

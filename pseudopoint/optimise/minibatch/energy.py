@@ -1,0 +1,87 @@
+"""What the natural gradient rules share: the energy with its gradients, and the update of a precision.
+
+The energy E is the bound without the entropy of q. The entropy's natural gradient is known in closed form, so a natural
+step differentiates E alone, in m and S as plain arrays.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from ...bounds import energies, majorises
+from ...data import Dataset
+from ...gaussians import MeanCovariance
+from ...likelihoods import AbstractLikelihood
+from ...linalg import Scalar, symmetric_product
+from ...params import Trainable
+from ...posteriors import Model
+
+__all__ = [
+    "energy_gradients",
+    "gaussian_entropy",
+    "majorises",
+    "next_precision",
+    "row_curvatures",
+    "two_gradients",
+    "with_q",
+]
+
+
+def with_q(model: Model, q: Any) -> Model:
+    """The model with another q."""
+    return eqx.tree_at(lambda m: m.posterior.q, model, q)
+
+
+def energy_gradients(hyper: Trainable, mean: Any, cov: Any, batch: Dataset, num_data: int, tight: bool):
+    """E, its gradients in (θ, m, S), and P_ω, −2 times the gradient in S of E's minorant (`bounds.energies`).
+
+    One forward pass serves all of them, and a compiled step drops those that are not used. S and its gradient are
+    symmetric.
+    """
+
+    def objective(parts, mean, cov):
+        return energies(with_q(hyper.rebuild(parts), MeanCovariance(mean, cov, known=True)), batch, num_data, tight)
+
+    value, gradients, (_, _, minorant) = two_gradients(objective, hyper.parts, mean, cov)
+    return value, gradients, -2 * minorant
+
+
+def two_gradients(objective: Callable[..., tuple[Scalar, Scalar]], *at: Any) -> tuple[Scalar, Any, Any]:
+    """The first value of an objective, its gradients, and those of the second value, from one forward pass: K_uu is
+    factorised once."""
+    (value, _), pull = jax.vjp(objective, *at)
+    one, zero = jnp.ones_like(value), jnp.zeros_like(value)
+    return value, pull((one, zero)), pull((zero, one))
+
+
+def next_precision(likelihood: AbstractLikelihood, P: Any, S: Any, target: Any, gamma: Any) -> Any:
+    """P after a natural step towards P* = −2 ∂E/∂S, the `target`.
+
+    For a log-concave likelihood it is the average (1 − γ)P + γP*. For others P* may be indefinite, and the improved
+    Bayesian learning rule keeps P positive definite: P + γG + ½γ² GSG, G = P* − P (Lin, Schmidt and Khan 2020; methods
+    d.2).
+    """
+    if likelihood.concave:
+        return (1 - gamma) * P + gamma * target
+    G = target - P
+    return P + gamma * G + 0.5 * gamma**2 * symmetric_product(G @ S, G)
+
+
+def row_curvatures(model: Model, projection: Any, batch: Dataset, num_data: int, tight: bool):
+    """βᵢ = −2 ∂/∂V fᵢ E log p(yᵢ | fᵢ) and the majoriser's ωᵢ, each [*C, B], times wᵢN/B."""
+    likelihood = model.likelihood.at(batch.noise)
+    mean, explained, d = projection.marginals(batch.X)
+    v = likelihood.shrinkage(d, batch.weight) if tight else 1.0
+    at = mean, explained + v * d, batch.y
+    gradients = likelihood.expectation_gradients(*at)
+    weight = (num_data / len(batch)) * batch.weight
+    return -2 * weight * gradients[1], weight * likelihood.majoriser(*at, gradients)
+
+
+def gaussian_entropy(half_logdet: Float[Array, "*C"], size: int) -> Scalar:
+    """½ log |2πe S|, summed over all latent functions; `size` is CM."""
+    return 0.5 * size * (1 + jnp.log(2 * jnp.pi)) + jnp.sum(half_logdet)

@@ -1,0 +1,238 @@
+"""A step on a minibatch: (model, state, batch) ↦ (model, state, info).
+
+`VariationalStep` is the step of every posterior family. It owns what they share: the optax step of the hyperparameters,
+the guard, and the report. A `Rule` is what a family adds: how its variational numbers move.
+"""
+
+from abc import abstractmethod
+from collections.abc import Callable
+from typing import Any, ClassVar, NamedTuple, final
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Bool, Int
+
+from ...data import Dataset
+from ...linalg import Scalar
+from ...params import Parts, Trainable, trainable
+from ...posteriors import AbstractPosterior, IndependentLatents, Model
+from .guard import Guard, all_finite
+from .schedules import Schedule
+
+__all__ = ["AbstractRule", "AbstractStepper", "Context", "Info", "Proposal", "StepState", "VariationalStep"]
+
+Rows = Int[Array, " B"]
+
+
+class Info(NamedTuple):
+    """The report of a step: the batch's estimate of the bound before the step, in nats for all rows; the norm of the
+    gradient; γ times the guard's scale; and whether the step was rejected.
+
+    The gradient is that of the hyperparameters, or of the variational numbers where no optax optimiser moves the former
+    or one moves the latter.
+    """
+
+    bound: Scalar
+    gradient_norm: Scalar
+    step_size: Scalar
+    rejected: Bool[Array, ""]
+
+
+class AbstractStepper(eqx.Module):
+    """One way to improve a model from one batch."""
+
+    @abstractmethod
+    def init(self, model: Model, num_data: int) -> Any:
+        """The state before the first step, for a table of `num_data` rows. Raises TypeError or ValueError where the
+        stepper cannot move such a model."""
+
+    @abstractmethod
+    def step(
+        self, model: Model, state: Any, batch: Dataset, num_data: int, rows: Rows | None = None
+    ) -> tuple[Model, Any, Info]:
+        """One step on one batch out of `num_data` rows.
+
+        `rows` [B] are the batch's row numbers, for steppers that remember rows; None says that the batch is the whole
+        table, in order.
+        """
+
+
+class Context(NamedTuple):
+    """What a rule is given: the hyperparameters, which are all numbers but its own and the frozen ones; the batch; γ
+    already multiplied by the guard's scale; and the guard."""
+
+    hyper: Trainable
+    batch: Dataset
+    num_data: int
+    rows: Rows | None
+    gamma: Any
+    guard: Guard
+    tight: bool
+
+    @property
+    def model(self) -> Model:
+        """The model before the step."""
+        return self.hyper.model
+
+
+class Proposal(NamedTuple):
+    """What a rule proposes.
+
+    `values` are the new values of the fields in `moves`, in that order, and `state` is the rule's new state. `bound` is
+    the batch's estimate before the step, `gradient` is ∂ bound/∂(hyperparameters), `norm` that of the variational
+    gradient. The step is rejected unless `checked` is finite and `acceptable` holds; `checked` has to cover `values`
+    and `state`: if it is finite, so are they. `written` is what `write` needs.
+    """
+
+    values: tuple
+    state: Any
+    bound: Scalar
+    gradient: Parts
+    norm: Any = 0.0
+    checked: Any = ()
+    acceptable: Any = True
+    written: Any = ()
+
+
+class AbstractRule(eqx.Module):
+    """How the variational numbers of one posterior family move. `name` is the rule's name in messages.
+
+    `moves` names the fields of `posterior.one` that the rule moves itself, with the type that each must have (`object`:
+    any). `family` is the posterior that it needs (None: any), and `one_kernel` says that latent functions must share
+    their kernel. `optimises` says that the rule passes its own gradient to an optax optimiser: then the guard watches
+    this gradient too.
+    """
+
+    name: ClassVar[str]
+    moves: ClassVar[dict[str, type]] = {}
+    family: ClassVar[type[AbstractPosterior] | None] = None
+    one_kernel: ClassVar[bool] = False
+    optimises: ClassVar[bool] = False
+
+    @abstractmethod
+    def init(self, model: Model, num_data: int) -> Any:
+        """The rule's state before the first step."""
+
+    @abstractmethod
+    def update(self, state: Any, at: Context) -> Proposal:
+        """The step that the rule proposes for one batch."""
+
+    def carry(self, old: Model, new: Model, proposal: Proposal) -> Proposal:
+        """The proposal after the hyperparameters have moved from those of `old` to those of `new`: by default they have
+        no influence on it."""
+        return proposal
+
+    def write(self, state: Any, proposal: Proposal, accepted: Bool[Array, ""]) -> Any:
+        """The rule's state once the guard has decided, for a table of all rows that a step changes in a few places:
+        writing there takes O(B), a choice between two tables would take O(N)."""
+        return state
+
+    @classmethod
+    def stepper(
+        cls,
+        gamma: Schedule,
+        hyper_optimiser: optax.GradientTransformation | None = None,
+        frozen: tuple[Callable, ...] = (),
+        tight: bool = True,
+        **fields: Any,
+    ) -> "VariationalStep":
+        """The `VariationalStep` by this rule, whose class documents it; `fields` are those of the rule."""
+        return VariationalStep(cls(**fields), gamma, hyper_optimiser, frozen, tight)
+
+
+class StepState(NamedTuple):
+    """The states of the rule and of the hyperparameters' optimiser, and the guard."""
+
+    rule: Any
+    optimiser: Any
+    guard: Guard
+
+
+@final
+class VariationalStep(AbstractStepper):
+    """A step of size γ_t on the variational numbers, by a rule, and an optax step on all other numbers of the model,
+    both from one pass over the batch.
+
+    A step that would end at numbers that are not finite, or outside the family (a precision that is not positive
+    definite), is rejected. So is one whose gradient is 10⁶ times as long as the last one: Adam's second moment would
+    otherwise stall for thousands of steps. After a rejected step the model and all states are as before, and the next
+    steps are half as long.
+
+    Without a `hyper_optimiser` only the rule's numbers move. `frozen` selects numbers that stay, such as
+    `lambda m: m.posterior.Z`. `tight` chooses the tight bound instead of the standard one.
+    """
+
+    rule: AbstractRule
+    gamma: Schedule = eqx.field(static=True)
+    hyper_optimiser: optax.GradientTransformation | None = eqx.field(static=True, default=None)
+    frozen: tuple[Callable, ...] = eqx.field(static=True, default=())
+    tight: bool = eqx.field(static=True, default=True)
+
+    def init(self, model: Model, num_data: int) -> StepState:
+        """The state before the first step. Raises TypeError where the rule does not move such a posterior."""
+        _check(self.rule, model.posterior)
+        optimiser = () if self.hyper_optimiser is None else self.hyper_optimiser.init(self._hyper(model).parts)
+        guard = Guard.start(jnp.result_type(model.posterior.Z))
+        return StepState(self.rule.init(model, num_data), optimiser, guard)
+
+    def step(
+        self, model: Model, state: StepState, batch: Dataset, num_data: int, rows: Rows | None = None
+    ) -> tuple[Model, StepState, Info]:
+        """One step on one batch."""
+        guard, rule = state.guard, self.rule
+        gamma = guard.scale * self.gamma(guard.steps)
+        at = Context(self._hyper(model), batch, num_data, rows, gamma, guard, self.tight)
+        proposal = rule.update(state.rule, at)
+        moved, parts, optimiser, norm = self._climb(at.hyper, proposal.gradient, state)
+        reported = proposal.norm if rule.optimises or self.hyper_optimiser is None else norm
+        norm = jnp.hypot(norm, proposal.norm) if rule.optimises else norm
+
+        proposal = rule.carry(model, moved, proposal)
+        moved = _placed(moved, rule, proposal.values)
+        # The optimiser's state is finite where the square of its gradient is, the model where its numbers are.
+        finite = all_finite((proposal.bound, proposal.checked, parts, norm, reported))
+        good = finite & guard.is_plausible(norm) & proposal.acceptable
+        new, old = (moved, proposal.state, optimiser), (model, state.rule, state.optimiser)
+        (model, kept, optimiser), guard = guard.accept_or_revert(good, new, old, norm)
+        info = Info(proposal.bound, jnp.asarray(reported), jnp.asarray(gamma), ~good)
+        return model, StepState(rule.write(kept, proposal, good), optimiser, guard), info
+
+    def _hyper(self, model) -> Trainable:
+        return trainable(model, lambda m: _fields(m, self.rule), *self.frozen)
+
+    def _climb(self, hyper: Trainable, gradient: Parts, state: StepState) -> tuple[Model, Parts, Any, Any]:
+        """The model after the optax step, its hyperparameters, the optimiser's state and the gradient's norm."""
+        zero = jnp.zeros_like(state.guard.norm)
+        if self.hyper_optimiser is None:  # the gradient is not used, and the compiler drops it
+            return hyper.model, (), state.optimiser, zero
+        norm = jnp.sqrt(sum((jnp.sum(part**2) for part in gradient), zero))
+        descent = jax.tree.map(jnp.negative, gradient)
+        updates, optimiser = self.hyper_optimiser.update(descent, state.optimiser, hyper.parts)
+        parts = jax.tree.map(lambda x, update: x + state.guard.scale * update, hyper.parts, updates)
+        return hyper.rebuild(parts), parts, optimiser, norm
+
+
+def _fields(model, rule):
+    return [getattr(model.posterior.one, name) for name in rule.moves]
+
+
+def _placed(model, rule, values):
+    return eqx.tree_at(lambda m: _fields(m, rule), model, list(values))
+
+
+def _check(rule: AbstractRule, posterior: Any) -> None:
+    # The only place that asks for the types of our own objects. Coordinates share field names (`mean`) and families
+    # share fields (`q`, `a`): a rule would move another family by the wrong formula, and without an error.
+    one, several = posterior.one, isinstance(posterior, IndependentLatents)
+    fits = all(isinstance(getattr(one, name, None), kind) for name, kind in rule.moves.items())
+    if rule.family is not None:
+        fits = fits and isinstance(one, rule.family) and (several or one is posterior)
+    if fits and not (rule.one_kernel and several and posterior.separate):
+        return
+    family = f"the posterior {rule.family.__name__}, or IndependentLatents of it" if rule.family else "a posterior"
+    kernel = " with one kernel for all" if rule.one_kernel else ""
+    coordinates = [f"{name} in {kind.__name__} coordinates" for name, kind in rule.moves.items() if kind is not object]
+    fields = f", with {' and '.join(coordinates)}" if coordinates else ""
+    raise TypeError(f"{rule.name} needs {family}{kernel}{fields}: use Optax for others")
