@@ -218,7 +218,7 @@ def spectrum(kernel, key, shape: tuple[int, int], dtype) -> Float[Array, "F D"]:
 
     For a stationary kernel of your own with a field `variance`: `@spectrum.register` a function of these arguments.
     """
-    raise TypeError(f"{type(kernel).__name__} has no known spectrum, so no paths: register one with pathwise.spectrum")
+    raise TypeError(f"{type(kernel).__name__} has no known spectrum, so no paths: register one with sampling.spectrum")
 
 
 @spectrum.register
