@@ -48,7 +48,7 @@ from pseudopoint.optimise.minibatch import (
 from pseudopoint.optimise.minibatch.loop import fit
 from pseudopoint.optimise.minibatch.loop import start as start_training
 from pseudopoint.optimise.named import vfe
-from pseudopoint.params import cast
+from pseudopoint.params import cast, trainable
 from pseudopoint.posteriors import Collapsed, DiagonalPrecision, LogPrecision, Model, PseudoObservations, Whitened
 from pseudopoint.starts.inducing import kmeans
 

@@ -47,12 +47,17 @@ def float64(request):
             yield
 
 
+MEMORY = 1.2e9  # bytes that a worker holds before it lets go of compiled programs
+
+
 @pytest.fixture(autouse=True, scope="module")
 def few_programs():
-    """Every compiled program keeps memory maps, of which Linux allows a process 65,530; past that XLA's compiler
-    crashes. A worker that compiles thousands lets go of them now and then."""
+    """A worker lets go of compiled programs between files, once it holds much memory.
+
+    Each program also keeps memory maps, of which Linux allows a process 65,530; beyond that XLA's compiler crashes.
+    """
     yield
-    maps = Path("/proc/self/maps")
-    if maps.exists() and len(maps.read_bytes().splitlines()) > 30_000:
+    statm = Path("/proc/self/statm")
+    if statm.exists() and int(statm.read_text().split()[1]) * os.sysconf("SC_PAGESIZE") > MEMORY:
         jax.clear_caches()
         gc.collect()

@@ -67,7 +67,7 @@ at = jax.jit(lambda predictor: predictor(jnp.asarray(X_TEST)))
 
 
 def predictor_of(kernel):
-    return jax.jit(collapsed)(Model(kernel, Gaussian(0.2), Collapsed(Z)), dataset(*DATA)).predictor
+    return jax.jit(collapsed)(Model(kernel, Gaussian(0.2), Collapsed(Z)), dataset(*DATA)).predictor()
 
 
 def sorts(predictor):
@@ -108,7 +108,7 @@ def test_a_q_wider_than_the_prior_is_served_square_and_the_same(shared):
 
 
 def test_the_predictor_of_all_rows_is_triangular_as_it_is():
-    predictor = jax.jit(marginal)(Model(KERNEL, Gaussian(0.2), None), dataset(*DATA))[1]
+    predictor = jax.jit(marginal)(Model(KERNEL, Gaussian(0.2)), dataset(*DATA)).predictor()
     np.testing.assert_array_equal(serving.served(predictor, "float64").tiles[0][0], predictor.W)
 
 
