@@ -1,12 +1,12 @@
-"""How good predictions are: error of the mean, density of the truth, honesty of the intervals.
+"""Measures of predictions: errors of the mean, log density of the truth, coverage of intervals, scores of classes.
 
-Everything here is NumPy on arrays of shape [N], one entry a row, in the units of the target. Shapes are checked when
-the code runs, not only in the tests: a [N, 1] array against a [N] one would broadcast to a silent N × N average.
+Everything is NumPy on arrays of shape [N], one entry a row, in the units of the target. Shapes are checked at run time,
+since an [N, 1] array minus an [N] one is an N × N array, whose average is a wrong number.
 Every function raises `ValueError` if its arrays are not all of one shape [N], or if N = 0.
 
-Classes have codes 0, …, C − 1. Functions of codes y [N] and probabilities P [N, C], P[n, c] = p(yₙ = c), raise
-`ValueError` if y are no such integers, N differs or is 0, or a row of P has an entry below 0 or a sum off 1 by more
-than 0.001. The predicted class is that of the largest probability, the first of several.
+Classes have codes 0, …, C − 1. Functions of codes y [N] and probabilities P [N, C], P[n, c] = P(yₙ = c), raise
+`ValueError` if y holds other values, if N differs or is 0, or if a row of P has a negative entry or a sum that differs
+from 1 by more than 0.001. The predicted class has the largest probability; of several, it is the first.
 """
 
 from collections.abc import Iterable
@@ -36,7 +36,7 @@ __all__ = [
 Rows = Real[np.ndarray, "..."]
 Table = Real[np.ndarray, "..."]  # [N, C]; checked when the code runs, as `Rows` are
 
-OFF_ONE = 1e-3  # probabilities in float32, or rounded to four digits in a file, are still probabilities
+OFF_ONE = 1e-3  # probabilities in float32, or rounded to four digits in a file, sum to 1 within this
 
 
 def rmse(y: Rows, mean: Rows) -> float:
@@ -58,7 +58,7 @@ def r2(y: Rows, mean: Rows) -> float:
     A constant target makes this 0 / 0; by scikit-learn's convention it is then 1 if the prediction is perfect, else 0.
     """
     y, mean = _paired(y, mean)
-    _, exponent = _near_one(y)  # one unit for both sums
+    _, exponent = _near_one(y)  # both sums in one unit
     y, mean = np.ldexp(y, -exponent), np.ldexp(mean, -exponent)
     unexplained, total = np.sum((y - mean) ** 2), np.sum((y - np.mean(y)) ** 2)
     if total == 0.0:
@@ -67,7 +67,7 @@ def r2(y: Rows, mean: Rows) -> float:
 
 
 def _near_one(values: Rows) -> tuple[Rows, Any]:
-    """Values divided by a power of two, so that the largest is about 1, and its exponent: no square overflows."""
+    """Values divided by a power of two that makes the largest about 1, and its exponent: no square overflows."""
     _, exponent = np.frexp(np.max(np.abs(values), initial=0.0))
     return np.ldexp(values, -exponent), exponent
 
@@ -78,8 +78,8 @@ def interval(mean: Rows, std: Rows, level: float) -> tuple[np.ndarray, np.ndarra
     Raises `ValueError` unless 0 < level < 1.
     """
     if not 0 < level < 1:
-        raise ValueError(f"the interval's probability must lie between 0 and 1, not {level!r}; 0.9 means 90 %")
-    half = -NormalDist().inv_cdf(0.5 - level / 2) * std  # of the lower end, as 0.5 + level/2 may be 1
+        raise ValueError(f"level={level!r} must lie between 0 and 1; 0.9 means 90 %")
+    half = -NormalDist().inv_cdf(0.5 - level / 2) * std  # from the lower tail, as 0.5 + level/2 may round to 1
     return mean - half, mean + half
 
 
@@ -92,7 +92,7 @@ def coverage(y: Rows, lower: Rows, upper: Rows) -> float:
 def mean_log_density(y: Rows, mean: Rows, std: Rows) -> float:
     """Mean log density of the truth under Gaussian predictions, 1/N Σ log N(yₙ; μₙ, σₙ²), in nats a row.
 
-    `std` is the standard deviation of the target (noise included), > 0; otherwise `ValueError`.
+    `std` is the standard deviation of the target, noise included. Raises `ValueError` unless it is positive.
     """
     y, mean, std = _paired(y, mean, std)
     if not np.all(std > 0.0):
@@ -106,15 +106,15 @@ def nlpd(y: Rows, mean: Rows, std: Rows) -> float:
 
 
 def calibration(y: Rows, mean: Rows, std: Rows, levels: Iterable[float]) -> Float[np.ndarray, "L"]:
-    """Observed coverage of the central Gaussian intervals at each of L nominal levels p, 0 < p < 1.
+    """Observed coverage of the central Gaussian intervals of each of L levels p, 0 < p < 1.
 
-    observed(p) = 1/N Σ 1[|yₙ − μₙ| ≤ z σₙ] with z = Φ⁻¹((1 + p) / 2). Honest predictions give observed(p) ≈ p; the
-    standard error of each entry is √(p (1 − p) / N). Raises `ValueError` at any other level.
+    observed(p) = 1/N Σ 1[|yₙ − μₙ| ≤ z σₙ] with z = Φ⁻¹((1 + p) / 2). Calibrated predictions give observed(p) ≈ p, with
+    a standard error of √(p (1 − p) / N). Raises `ValueError` at any other level.
     """
     y, mean, std = _paired(y, mean, std)
     levels = np.array(list(levels), np.float64)
     if not np.all((0.0 < levels) & (levels < 1.0)):
-        raise ValueError("a nominal level lies strictly between 0 and 1")
+        raise ValueError("every level must lie between 0 and 1; 0.9 means 90 %")
     distance = np.abs(y - mean)
     widths = [NormalDist().inv_cdf(0.5 * (1.0 + level)) for level in levels]
     return np.array([np.mean(distance <= z * std) for z in widths], np.float64)
@@ -132,7 +132,7 @@ def accuracy(y: Rows, P: Table) -> float:
 def mean_log_probability(y: Rows, P: Table) -> float:
     """Mean log probability of the truth, 1/N Σ log P[n, yₙ], in nats a row: ≤ 0, larger is better.
 
-    −inf only if a true class was given probability 0 exactly; log(1/C) is no better than guessing.
+    −inf where a true class has probability 0; log(1/C) is the value of guessing.
     """
     y, P = _classified(y, P)
     with np.errstate(divide="ignore"):
@@ -142,7 +142,7 @@ def mean_log_probability(y: Rows, P: Table) -> float:
 def brier(y: Rows, P: Table) -> float:
     """Brier score 1/N Σₙ Σ_c (P[n, c] − 1[yₙ = c])², from 0 (certain and right) to 2 (certain and wrong).
 
-    This is Brier's own definition (1950), a sum over all classes: for two classes it is twice (p − y)².
+    Brier's definition (1950) sums over all classes: for two classes it is twice (p − y)².
     """
     y, P = _classified(y, P)
     return float(np.mean(np.sum((P - np.eye(P.shape[1])[y]) ** 2, axis=1)))
@@ -151,8 +151,8 @@ def brier(y: Rows, P: Table) -> float:
 def calibration_error(y: Rows, P: Table, bins: int = 15) -> float:
     """Expected calibration error of the predicted class, Σ_b N_b/N |accuracy_b − confidence_b|, between 0 and 1.
 
-    Over the bins of `reliability` (Guo et al. 2017, equation 3). Chance alone makes it up to 0.4 √(bins / N) on average
-    for honest predictions, so that a small table cannot show them to be honest.
+    Over the bins of `reliability` (Guo et al. 2017, equation 3). For calibrated predictions chance alone makes it up to
+    0.4 √(bins / N) on average, so a small table cannot show that predictions are calibrated.
     """
     confidence, share, count = reliability(y, P, bins)
     return float(np.nansum(count * np.abs(share - confidence)) / np.sum(count))
@@ -161,10 +161,10 @@ def calibration_error(y: Rows, P: Table, bins: int = 15) -> float:
 def reliability(
     y: Rows, P: Table, bins: int = 15
 ) -> tuple[Float[np.ndarray, "B"], Float[np.ndarray, "B"], Int[np.ndarray, "B"]]:
-    """Mean confidence, accuracy and number of rows in each of B bins: honest predictions have the first two equal.
+    """Mean confidence, accuracy and number of rows in each of B bins: the first two agree where P is calibrated.
 
     A row's confidence is the probability of its predicted class, max_c P[n, c]. Bins are of equal width, as in
-    published numbers (Guo et al. 2017), and the order of tied rows cannot matter: bin b = 0, …, B − 1 holds confidences
+    published numbers (Guo et al. 2017), so ties cannot matter: bin b = 0, …, B − 1 holds confidences
     in (b/B, (b + 1)/B]. An empty bin has count 0 and NaN for the means. Raises `ValueError` if `bins` < 1.
     """
     y, P = _classified(y, P)
@@ -179,7 +179,7 @@ def reliability(
 
 
 def confusion(y: Rows, P: Table) -> Int[np.ndarray, "C C"]:
-    """Numbers of rows by class: entry (i, j) counts the rows of class i whose predicted class is j."""
+    """Entry (i, j) counts the rows of class i whose predicted class is j."""
     y, P = _classified(y, P)
     C = P.shape[1]
     return np.bincount(C * y + P.argmax(axis=1), minlength=C * C).reshape(C, C)
@@ -189,7 +189,7 @@ def confusion(y: Rows, P: Table) -> Int[np.ndarray, "C C"]:
 
 
 def _classified(y: np.ndarray, P: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Codes in int64 [N] and probabilities in float64 [N, C], after checking that they are."""
+    """Codes as int64 [N] and probabilities as float64 [N, C], checked."""
     y, P = np.asarray(y), np.asarray(P, np.float64)
     if y.ndim != 1 or P.ndim != 2 or len(y) != len(P):
         raise ValueError(
@@ -213,7 +213,7 @@ def _classified(y: np.ndarray, P: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _paired(*arrays: np.ndarray) -> list[np.ndarray]:
-    """The arrays in float64, after checking that they are vectors of one length N ≥ 1."""
+    """The arrays as float64, checked to be vectors of one length N ≥ 1."""
     shapes = [np.shape(array) for array in arrays]
     if len(shapes[0]) != 1 or any(shape != shapes[0] for shape in shapes):
         raise ValueError(f"need vectors of one length, one entry a row; the shapes are {shapes}")

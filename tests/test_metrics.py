@@ -77,7 +77,7 @@ def test_predictions_that_are_true_are_calibrated():
 
 @pytest.mark.parametrize("level", [0.0, 1.0, -0.5, np.nan])
 def test_calibration_refuses_a_level_that_is_no_probability(level):
-    with pytest.raises(ValueError, match="strictly between 0 and 1"):
+    with pytest.raises(ValueError, match="must lie between 0 and 1"):
         metrics.calibration(y, mean, np.ones(3), [level])
 
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 from abc import abstractmethod
+from collections.abc import Callable
 from functools import reduce
 from numbers import Real
 from operator import add, mul
@@ -77,12 +78,12 @@ class AbstractKernel(Readable):
         raise TypeError("a kernel cannot be raised to a power: write k * k, whose two factors are learned separately")
 
     def on(self, *columns: int) -> "On":
-        """The same kernel, seeing only the given input columns."""
+        """The same kernel of the given input columns alone."""
         return On(self, columns)
 
     def ard(self, D: int) -> "AbstractKernel":
-        """The same kernel with a lengthscale of its own for each of D columns, all as they are now (automatic relevance
-        determination). A kernel without lengthscales is itself."""
+        """The same kernel with one lengthscale for each of D columns, at its present values (automatic relevance
+        determination). A kernel without lengthscales stays as it is."""
         return self
 
     @property
@@ -92,7 +93,7 @@ class AbstractKernel(Readable):
         return (self.lengthscale, self.variance) if known else None  # pyright: ignore[reportAttributeAccessIssue]
 
     def inner_columns(self, D: int) -> int:
-        """How many of D columns the kernels that this one is made of see. Raises ValueError where there are too few."""
+        """The number of D columns that the kernels inside this one see. Raises ValueError where there are too few."""
         return D
 
 
@@ -114,7 +115,7 @@ def lengthscales(kernel: AbstractKernel) -> list[Any]:
 
 def _operand(other: Any) -> AbstractKernel:
     """A kernel that was added or multiplied, or the number that was, as a kernel; anything else is refused."""
-    if isinstance(other, AbstractKernel):  # a person's value, and no choice between our own types
+    if isinstance(other, AbstractKernel):  # a check of what a user passes, which may be of any type
         return other
     if isinstance(other, Real) and not isinstance(other, bool):
         return Constant(other)
@@ -135,69 +136,58 @@ class Constant(AbstractKernel):
         return self.variance * jnp.ones_like(X[:, 0])
 
 
-class Sum(AbstractKernel):
+class AbstractCombination(AbstractKernel):
+    """The sum or product of kernels: `operation` of their values, shown with `symbol` between them."""
+
+    operation: ClassVar[Callable[[Any, Any], Any]]
+    symbol: ClassVar[str]
+    kernels: eqx.AbstractVar[tuple[AbstractKernel, ...]]
+
+    def expression(self, brief: bool) -> str:
+        """a + b + … or a * b * …, with parentheses where Python needs them."""
+        return self.symbol.join([_nested(k, brief, self.precedence + (i > 0)) for i, k in enumerate(self.kernels)])
+
+    def ard(self, D: int) -> AbstractKernel:
+        """Of every part."""
+        return type(self)(tuple(k.ard(D) for k in self.kernels))  # pyright: ignore[reportCallIssue]
+
+    def __call__(self, X: Float[Array, "N D"], Z: Float[Array, "M D"]) -> Float[Array, "N M"]:
+        """[k(xᵢ, zⱼ)]."""
+        return reduce(self.operation, [k(X, Z) for k in self.kernels])
+
+    def prepare(self, Z: Float[Array, "M D"]) -> tuple:
+        """Z for every part."""
+        return tuple(k.prepare(Z) for k in self.kernels)
+
+    def from_prepared(self, prepared: tuple, X: Float[Array, "N D"]) -> Float[Array, "M N"]:
+        """[k(zᵢ, xⱼ)]."""
+        pairs = zip(self.kernels, prepared, strict=True)
+        return reduce(self.operation, [k.from_prepared(part, X) for k, part in pairs])
+
+    def diag(self, X: Float[Array, "N D"]) -> Float[Array, " N"]:
+        """[k(xᵢ, xᵢ)]."""
+        return reduce(self.operation, [k.diag(X) for k in self.kernels])
+
+
+class Sum(AbstractCombination):
     """Σ k."""
 
+    operation: ClassVar[Callable[[Any, Any], Any]] = add
+    symbol: ClassVar[str] = " + "
     precedence: ClassVar[int] = 0
     kernels: tuple[AbstractKernel, ...]
 
-    def expression(self, brief: bool) -> str:
-        """a + b + …"""
-        return " + ".join([_part(k, brief, int(i > 0)) for i, k in enumerate(self.kernels)])
 
-    def ard(self, D: int) -> AbstractKernel:
-        """Of every summand."""
-        return Sum(tuple(k.ard(D) for k in self.kernels))
-
-    def __call__(self, X: Float[Array, "N D"], Z: Float[Array, "M D"]) -> Float[Array, "N M"]:
-        """[k(xᵢ, zⱼ)]."""
-        return reduce(add, [k(X, Z) for k in self.kernels])
-
-    def prepare(self, Z: Float[Array, "M D"]) -> tuple:
-        """Z for every summand."""
-        return tuple(k.prepare(Z) for k in self.kernels)
-
-    def from_prepared(self, prepared: tuple, X: Float[Array, "N D"]) -> Float[Array, "M N"]:
-        """[k(zᵢ, xⱼ)]."""
-        return reduce(add, [k.from_prepared(part, X) for k, part in zip(self.kernels, prepared, strict=True)])
-
-    def diag(self, X: Float[Array, "N D"]) -> Float[Array, " N"]:
-        """Σ k(x, x)."""
-        return reduce(add, [k.diag(X) for k in self.kernels])
-
-
-class Product(AbstractKernel):
+class Product(AbstractCombination):
     """Π k."""
 
+    operation: ClassVar[Callable[[Any, Any], Any]] = mul
+    symbol: ClassVar[str] = " * "
     precedence: ClassVar[int] = 1
     kernels: tuple[AbstractKernel, ...]
 
-    def expression(self, brief: bool) -> str:
-        """a * b * …"""
-        return " * ".join([_part(k, brief, 1 + int(i > 0)) for i, k in enumerate(self.kernels)])
 
-    def ard(self, D: int) -> AbstractKernel:
-        """Of every factor."""
-        return Product(tuple(k.ard(D) for k in self.kernels))
-
-    def __call__(self, X: Float[Array, "N D"], Z: Float[Array, "M D"]) -> Float[Array, "N M"]:
-        """[k(xᵢ, zⱼ)]."""
-        return reduce(mul, [k(X, Z) for k in self.kernels])
-
-    def prepare(self, Z: Float[Array, "M D"]) -> tuple:
-        """Z for every factor."""
-        return tuple(k.prepare(Z) for k in self.kernels)
-
-    def from_prepared(self, prepared: tuple, X: Float[Array, "N D"]) -> Float[Array, "M N"]:
-        """[k(zᵢ, xⱼ)]."""
-        return reduce(mul, [k.from_prepared(part, X) for k, part in zip(self.kernels, prepared, strict=True)])
-
-    def diag(self, X: Float[Array, "N D"]) -> Float[Array, " N"]:
-        """Π k(x, x)."""
-        return reduce(mul, [k.diag(X) for k in self.kernels])
-
-
-def _part(kernel: AbstractKernel, brief: bool, precedence: int) -> str:
+def _nested(kernel: AbstractKernel, brief: bool, precedence: int) -> str:
     """A part of a larger expression, in parentheses where those are needed."""
     text = kernel.expression(brief)
     return f"({text})" if kernel.precedence < precedence else text
@@ -211,7 +201,7 @@ class On(AbstractKernel):
 
     def expression(self, brief: bool) -> str:
         """kernel.on(…)."""
-        return f"{_part(self.kernel, brief, 2)}.on({', '.join(map(str, self.columns))})"
+        return f"{_nested(self.kernel, brief, 2)}.on({', '.join(map(str, self.columns))})"
 
     def ard(self, D: int) -> AbstractKernel:
         """One lengthscale for each of its own columns, however many there are in all."""
@@ -240,15 +230,15 @@ class On(AbstractKernel):
         return self.kernel.diag(self._chosen(X))
 
     def _chosen(self, X):
-        self.inner_columns(X.shape[1])  # JAX would take another column in the place of one that is not there
+        self.inner_columns(X.shape[1])  # JAX would clamp an index out of range
         return X[:, self.columns]
 
 
 class InUnits(AbstractKernel):
-    """`kernel` of scale ∘ x + mean: standardised inputs, seen in the units of a person's table.
+    """`kernel` of scale ∘ x + mean: standardised inputs in the units of the user's table.
 
-    So that pseudo-points move in standard deviations, whatever the columns are, and the kernel's numbers are a
-    person's. `mean` and `scale`, [D], are not learned.
+    Pseudo-points then move in standard deviations of the columns, while the kernel's lengthscales are in the units of
+    the table. `mean` and `scale`, [D], are not learned.
     """
 
     kernel: AbstractKernel
