@@ -24,7 +24,7 @@ from pseudopoint.bounds import collapsed
 from pseudopoint.data import Standardiser, dataset
 from pseudopoint.kernels import Matern52
 from pseudopoint.likelihoods import Gaussian
-from pseudopoint.optimise.fullbatch import lbfgsb
+from pseudopoint.optimise.fullbatch import Objective, lbfgsb
 from pseudopoint.optimise.named import vfe
 from pseudopoint.params import cast, trainable
 from pseudopoint.posteriors import Collapsed, Model
@@ -44,7 +44,8 @@ def main() -> None:
         data = dataset(units.inputs(X), units.target(y))
         points = Collapsed(kmeans(data.X, arguments.num_inducing, 0))
         model = cast(Model(Matern52(4.0, 2.0), Gaussian(0.1), points), "float64")
-        result = lbfgsb(vfe, trainable(model), data, max_iter=arguments.iterations, scale=float(len(y)))
+        objective = Objective(vfe, trainable(model), data, scale=float(len(y)))
+        result = lbfgsb(objective, max_iter=arguments.iterations)
         seconds = time.perf_counter() - start
         mean, variance = collapsed(result.model, data).predictor()(jnp.asarray(units.inputs(X_test)))
     error = units.target(y_test) - np.asarray(mean)

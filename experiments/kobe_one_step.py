@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 
 from pseudopoint.bounds import collapsed
 from pseudopoint.gaussians import MeanChol, MeanPrecision
-from pseudopoint.optimise.fullbatch import lbfgsb
+from pseudopoint.optimise.fullbatch import Objective, lbfgsb
 from pseudopoint.optimise.minibatch import AbstractStepper, NaturalGradient, Optax, constant
 from pseudopoint.optimise.named import vfe
 from pseudopoint.params import trainable
@@ -93,9 +93,8 @@ def named(name: str, seed: int, config: Config) -> Hyper:
     data = sinusoid(config.N, config.noise, seed)
     hyper, Z = start(data, config.M, 0.1)
     first = trainable(model_of(hyper, Collapsed(Z, config.jitter)), HELD[2])
-    lengthscale, variance, noise = map(
-        float, hyperparameters(lbfgsb(vfe, first, data, max_iter=500, scale=float(len(data))).model)
-    )
+    result = lbfgsb(Objective(vfe, first, data, scale=float(len(data))), max_iter=500)
+    lengthscale, variance, noise = map(float, hyperparameters(result.model))
     return lengthscale, variance, noise
 
 

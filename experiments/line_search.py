@@ -13,7 +13,7 @@ import optax
 from matplotlib.figure import Figure
 
 from pseudopoint.gaussians import MeanChol, MeanCovariance, MeanLog, Natural, NaturalChol, NaturalLog
-from pseudopoint.optimise.fullbatch import LBFGS, Gradient, NaturalDirection, Transformed, line_search
+from pseudopoint.optimise.fullbatch import LBFGS, Gradient, NaturalDirection, Objective, Transformed, line_search
 from pseudopoint.optimise.named import in_coordinates, standard_elbo
 from pseudopoint.params import trainable
 
@@ -76,7 +76,8 @@ def run(case: dict[str, Any], config: Config, folder: Path) -> dict[str, Any]:
     data, model, best = solved(folder, case["table"], case["split"], config.inducing)
     first = trainable(in_coordinates(model, COORDINATES[case["coordinates"]]), *HELD)
     direction = DIRECTIONS[case["direction"]]
-    result = line_search(standard_elbo, first, data, direction, max_iter=config.iterations, tolerance=1e-12)
+    objective = Objective(standard_elbo, first, data)
+    result = line_search(objective, direction, max_iter=config.iterations, tolerance=1e-12)
     return {
         "optimum": best,
         "gap": [round(best - record.bound, 6) for record in result.history],

@@ -32,7 +32,7 @@ from pseudopoint.gaussians import MeanChol, MeanPrecision
 from pseudopoint.kernels import Matern52
 from pseudopoint.likelihoods import Gaussian
 from pseudopoint.metrics import rmse
-from pseudopoint.optimise.fullbatch import FitError, lbfgsb
+from pseudopoint.optimise.fullbatch import FitError, Objective, lbfgsb
 from pseudopoint.optimise.minibatch import (
     AbstractStepper,
     Alternate,
@@ -148,8 +148,8 @@ def start_of(data: Dataset, config: Config) -> Model:
 def fitted(folder: Path, config: Config) -> Model:
     """The start after L-BFGS-B on the collapsed standard bound, Z included."""
     data, _ = tables(folder, config)
-    first = trainable(start_of(data, config))
-    return lbfgsb(vfe, first, data, max_iter=config.fit_iterations, scale=float(len(data))).model
+    objective = Objective(vfe, trainable(start_of(data, config)), data, scale=float(len(data)))
+    return lbfgsb(objective, max_iter=config.fit_iterations).model
 
 
 def with_shift(model: Model, config: Config, mu: Any = 0.0, make: Any = LogPrecision) -> Model:

@@ -1,38 +1,60 @@
-"""What is about XLA and not about Gaussian processes: compile modes, and programs kept between runs."""
+"""What concerns XLA, the compiler, and not Gaussian processes.
+
+JAX traces a function once for each set of shapes, dtypes and static arguments, and XLA compiles what was traced. The
+compiled program is fast, but a first fit spends more time on compilation than on arithmetic. Four things reduce it:
+
+- *Compile modes* (`program`, `mode_of_evaluations`): programs that run briefly are compiled with fewer optimisations.
+- *Whole functions* are compiled, because each operation outside of a compiled function is a program of its own.
+- *One shape for several sizes* (`same_shape_sample`): a sample of a table keeps the table's shape, with weight zero for
+  the other rows, so that the program for all rows serves for the sample too.
+- *The persistent cache* (`keep_compiled`): compiled programs are kept on disk between runs of the command line.
+
+JAX is imported inside the functions, because `keep_compiled` has to run before JAX is imported, and the command line
+imports this module before it knows whether it needs JAX.
+"""
 
 import os
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
 from .files import user_cache
 
-__all__ = ["CompileMode", "keep_compiled", "program"]
+__all__ = ["CompileMode", "keep_compiled", "mode_of_evaluations", "program", "same_shape_sample"]
 
 CompileMode = Literal["brief", "once"] | None
+BRIEF = 1_000_000  # kernel values; with more, an evaluation takes so long that faster code repays its compilation
 
 
 @lru_cache(maxsize=64)
 def program(function: Callable, compile_mode: CompileMode = None, static: tuple[int, ...] = ()) -> Callable:
-    """`jax.jit` of a named function, the same for the same arguments. In compile_mode, it compiles in half the time:
+    """`jax.jit` of a named function, the same object for the same arguments.
 
-    "brief", what runs a few hundred times for some milliseconds: its loops are written by XLA's older emitters, and no
-    slower for it up to a million numbers or so (ARCHITECTURE.md). "once", what runs once and briefly: without LLVM's
-    optimisation too, and exponentials take twice as long.
+    None compiles as XLA does by default. The other modes halve the time of compilation:
+    "brief" is for programs that run a few hundred times, for milliseconds each. XLA's older emitters write the loops,
+    which are as fast up to about a million numbers.
+    "once" is for programs that run once and briefly. In addition LLVM does not optimise the code, in which exponentials
+    take twice as long.
     """
-    import jax  # here, for the command line keeps what is compiled before JAX is imported
+    import jax
 
-    options: dict[str, Any] = _older() if compile_mode else {}
+    options: dict[str, Any] = _older_emitters() if compile_mode else {}
     if compile_mode == "once":
         options = options | {"xla_backend_optimization_level": 0}
     return jax.jit(function, static_argnums=static, compiler_options=options or None)
 
 
+def mode_of_evaluations(kernel_values: int) -> CompileMode:
+    """The mode for a bound that is evaluated a few hundred times and computes so many kernel values each time."""
+    return "brief" if kernel_values <= BRIEF else None
+
+
 @cache
-def _older() -> dict[str, Any]:
-    """The option that chooses the older emitters; none where XLA has them no longer, which next to nothing tells."""
+def _older_emitters() -> dict[str, Any]:
+    """XLA's option that selects the older emitters; none if this XLA does not know it, which a tiny program shows."""
     import jax
 
     option = {"xla_cpu_use_fusion_emitters": False}
@@ -43,13 +65,27 @@ def _older() -> dict[str, Any]:
     return option
 
 
-def keep_compiled(limit: int = 256 * 2**20) -> None:
-    """Has JAX, when it is imported later in this process, keep what it compiles in the user's cache folder, of at most
-    `limit` bytes (those unused for longest go).
+def same_shape_sample(data: Any, size: int, seed: int) -> Any:
+    """A sample of `size` rows in arrays as long as those of `data`, a Dataset: the other rows have weight zero.
 
-    It sets environment variables that are not set: JAX_COMPILATION_CACHE_DIR= (empty) turns it off, another folder is
-    respected. Where there is no such folder, or it cannot be written, nothing is kept. Programs are keyed by their
-    text, the versions and the processor, so that a kept one is the same as a new one.
+    The sample comes first, drawn at random from the rows whose weight is not zero already.
+    """
+    import jax
+    import numpy as np
+
+    order = np.random.default_rng(seed).permutation(len(data))
+    order = order[np.argsort(np.asarray(data.weight)[order] == 0, kind="stable")]
+    rows = jax.tree.map(lambda x: np.asarray(x)[order], data)
+    return replace(rows, weight=np.where(np.arange(len(order)) < size, rows.weight, 0))
+
+
+def keep_compiled(limit: int = 256 * 2**20) -> None:
+    """Makes JAX, when it is imported later in this process, keep compiled programs in the user's cache folder.
+
+    The folder holds at most `limit` bytes; the programs unused for longest are deleted first. It sets environment
+    variables that are not set yet: JAX_COMPILATION_CACHE_DIR= (empty) turns the cache off, another folder is respected.
+    Without a cache folder that can be written, nothing is kept. Programs are identified by their text, the versions and
+    the processor, so a kept program equals a newly compiled one.
     """
     if "JAX_COMPILATION_CACHE_DIR" in os.environ:
         return
@@ -68,7 +104,7 @@ def keep_compiled(limit: int = 256 * 2**20) -> None:
     for stat, file in files:
         total += stat.st_size
         if total > limit:
-            with suppress(OSError):  # another process may have been faster
+            with suppress(OSError):  # another process may have deleted it
                 Path(file).unlink()
     os.environ["JAX_COMPILATION_CACHE_DIR"] = str(folder)
     os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.1")

@@ -312,7 +312,18 @@ def check_shrinkage_never_loosens_the_bound(case: Case) -> None:
         assert tight_term(likelihood, v, weight, d) >= tight_term(likelihood, 1.0, weight, d)
 
 
+def check_additive_as_declared(case: Case) -> None:
+    """E[y | f] is the first latent function, but for a constant, where it is declared and nowhere else."""
+    likelihood, f = case.likelihood, np.linspace(-1.5, 2.0, 7)
+    if likelihood.support == "classes":
+        assert not likelihood.additive
+    else:
+        mean = likelihood.moments(jnp.asarray(f if likelihood.latents == 1 else [f, -f])).mean
+        assert likelihood.additive == (np.ptp(mean - f) < 1e-12)
+
+
 LIKELIHOOD_CHECKS = (
+    check_additive_as_declared,
     check_log_prob,
     check_log_prob_is_normalised,
     check_expectation,

@@ -184,20 +184,19 @@ def test_the_profile_of_a_gaussian_likelihood_is_the_collapsed_bound_and_so_is_i
     p = problem(0)
     mean, cov = random_q(0, len(p.Z))
     model = p.whitened(mean, cov)
-    last = model.posterior.q, 0.0
 
     def of(vector, function, form):
         return function(form.rebuild(vector))
 
     inner = trainable(model, lambda m: m.posterior.q)
-    ours = lambda m: profile(m, p.data(), last)[0]
+    ours = lambda m: profile(m, p.data())[0]
     value, gradient = jax.jit(jax.value_and_grad(lambda x: of(x, ours, inner)))(inner.vector)
     closed = trainable(p.sparse())
     tight = lambda m: bounds.collapsed(m, p.data()).value
     truth, slopes = jax.jit(jax.value_and_grad(lambda x: of(x, tight, closed)))(closed.vector)
     close(value, truth, 1e-10)
     close(gradient, slopes, 1e-7)
-    _, (best, bound) = jax.jit(profile)(model, p.data(), last)
+    _, (best, bound) = jax.jit(profile)(model, p.data())
     assert sparse(p.sparse(), p.data(), p.Xs).tight == pytest.approx(float(truth))
     close(bound, value, 1e-12)
     mean, cov = moments(_with(model, best))
@@ -207,9 +206,9 @@ def test_the_profile_of_a_gaussian_likelihood_is_the_collapsed_bound_and_so_is_i
 @pytest.mark.parametrize("name", ["bernoulli_logit", "student_t", "softmax_3", "robustmax_3"])
 def test_the_profile_s_gradient_is_that_of_finite_differences(name):
     model, data = setting(LIKELIHOODS[name]().likelihood)
-    every, last = trainable(model, lambda m: m.posterior.q, lambda m: m.posterior.Z), (model.posterior.q, 0.0)
-    value = jax.jit(lambda x: profile(every.rebuild(x), data, last)[0])
-    gradient = jax.jit(jax.grad(lambda x: profile(every.rebuild(x), data, last)[0]))(every.vector)
+    every = trainable(model, lambda m: m.posterior.q, lambda m: m.posterior.Z)
+    value = jax.jit(lambda x: profile(every.rebuild(x), data)[0])
+    gradient = jax.jit(jax.grad(lambda x: profile(every.rebuild(x), data)[0]))(every.vector)
     h = 1e-3
     for i in range(len(every.vector)):
         e = h * np.eye(len(every.vector))[i]

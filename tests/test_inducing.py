@@ -9,13 +9,13 @@ from pseudopoint.data import dataset
 from pseudopoint.kernels import RBF, Linear, Matern52, White
 from pseudopoint.likelihoods import Gaussian
 from pseudopoint.names import PLACEMENTS
-from pseudopoint.optimise.fullbatch import lbfgsb
+from pseudopoint.optimise.fullbatch import Objective, lbfgsb
 from pseudopoint.optimise.named import tight
 from pseudopoint.params import cast, trainable
 from pseudopoint.posteriors import Collapsed, Model
 from pseudopoint.recipes import Settings, fit_model
 from pseudopoint.recipes.starts import RACE_ITERATIONS
-from pseudopoint.starts.inducing import candidates, first, greedy_variance, kmeans, random, rpcholesky, sample
+from pseudopoint.starts.inducing import candidates, greedy_variance, kmeans, random, rpcholesky, sample
 
 EACH = pytest.mark.parametrize("method", [name for name in PLACEMENTS if name != "auto"])
 
@@ -98,14 +98,6 @@ def test_a_sample_keeps_rows_together_and_in_order_and_never_repeats_one():
     for array, factor in [(few.y, 2), (few.weight, 3), (few.noise, 4)]:
         assert np.array_equal(array, factor * x)
     assert sample(data, 50, 0) is data
-
-
-def test_rows_that_come_first_are_a_sample_and_the_others_weigh_nothing():
-    X = np.arange(50.0)[:, None]
-    data = first(dataset(X, 2 * X[:, 0], weight=1 + X[:, 0], noise=4 * X[:, 0]), 20, 0)
-    x = np.asarray(data.X)[:, 0]
-    assert sorted(x) == X[:, 0].tolist() and np.array_equal(data.y, 2 * x) and np.array_equal(data.noise, 4 * x)
-    assert np.array_equal(data.weight, np.where(np.arange(50) < 20, 1 + x, 0)) and x[:20].max() > 25
 
 
 # --- Pivoted Cholesky ---
@@ -199,7 +191,8 @@ def test_auto_goes_on_from_the_start_whose_bound_climbs_highest():
     climbed = {}
     for name, Z in candidates("auto", model.kernel, data, 5, 0).items():
         runner = Model(model.kernel, model.likelihood, Collapsed(jnp.asarray(Z)))
-        climbed[name] = lbfgsb(tight, trainable(runner), data, max_iter=RACE_ITERATIONS, scale=80.0).bound
+        objective = Objective(tight, trainable(runner), data, scale=80.0)
+        climbed[name] = lbfgsb(objective, max_iter=RACE_ITERATIONS).bound
     assert max(climbed.values()) - min(climbed.values()) > 0.1  # the starts do differ
     settings = Settings(
         method="collapsed", num_inducing=5, initial="robust", max_iter=1, lengthscale_prior=np.inf, dtype="float64"

@@ -24,6 +24,7 @@ from pseudopoint.kernels import (
     Matern52,
     Periodic,
     RationalQuadratic,
+    White,
     squared_distance,
 )
 from pseudopoint.params import cast
@@ -91,6 +92,11 @@ LAWS = {
     "(ab)c = a(bc)": ((RADIAL * INNER) * ROUGH, RADIAL * (INNER * ROUGH)),
     "a(b + c) = ab + ac": (RADIAL * (INNER + ROUGH), RADIAL * INNER + RADIAL * ROUGH),
     "1a = a": (Constant(1.0) * RADIAL, RADIAL),
+    "2a has twice the variance": (2.0 * RADIAL, RBF(0.8, 3.4)),
+    "2a = a2": (2 * RADIAL, RADIAL * np.float64(2.0)),
+    "a + 0.1 adds a constant": (RADIAL + 0.1, RADIAL + Constant(0.1)),
+    "0.5 + a adds a constant": (np.float32(0.5) + RADIAL, Constant(0.5) + RADIAL),
+    "sum of a list": (sum([RADIAL, INNER, ROUGH]), RADIAL + INNER + ROUGH),
     "(a + b) on S = a on S + b on S": ((RADIAL + ROUGH).on(1, 2), RADIAL.on(1, 2) + ROUGH.on(1, 2)),
     "(ab) on S = (a on S)(b on S)": ((RADIAL * ROUGH).on(1, 2), RADIAL.on(1, 2) * ROUGH.on(1, 2)),
     "columns are numbered from the outside in": (RADIAL.on(2, 0).on(1, 0, 2), RADIAL.on(2, 1)),
@@ -131,6 +137,68 @@ def test_a_column_that_does_not_exist_is_an_error(columns):
         jax.eval_shape(RBF().on(*columns), X, X)
     with pytest.raises((IndexError, ValueError)):
         jax.eval_shape(RBF().on(*columns).diag, X)
+
+
+@pytest.mark.parametrize(
+    "other",
+    ["2", None, True, 1j, np.ones(3), np.array(2.0), [1.0], RBF, jnp.ones(2)],
+    ids=lambda other: repr(other)[:20],
+)
+def test_what_is_neither_kernel_nor_number_is_refused_in_a_sentence(other):
+    for combined in (
+        lambda: RADIAL + other,
+        lambda: other + RADIAL,
+        lambda: RADIAL * other,
+        lambda: other * RADIAL,
+    ):
+        with pytest.raises(TypeError, match=r"by a kernel or a positive number, not \w+$"):
+            combined()
+
+
+def test_powers_and_numbers_that_are_not_positive_are_refused_in_a_sentence():
+    with pytest.raises(TypeError, match=r"power: write k \* k"):
+        RADIAL**2
+    for number in (-1.0, np.nan, np.inf, 0):
+        with pytest.raises(ValueError, match="^variance=.* must be positive and finite"):
+            RADIAL * number
+
+
+# --- what is printed -------------------------------------------------------------------------------------------------
+
+LONG = np.linspace(1, 2, 784)
+PRINTED = {
+    "Matern52(lengthscale=[0.3123, 2.4], variance=1.7)": Matern52(np.array([0.31234, 2.4]), 1.7),
+    "RBF(lengthscale=[1.0, 1.001, 1.003, 1.004, 1.005, 1.006, …, 2.0], variance=1.0)": RBF(LONG),
+    "Constant(variance=2.0) * RBF(lengthscale=0.8, variance=1.7) + Constant(variance=0.1)": 2.0 * RADIAL + 0.1,
+    "(Linear(variance=0.2) + Constant(variance=0.3)) * White(variance=1.0)": (Linear(0.2) + 0.3) * White(),
+    "(Linear(variance=0.2) * White(variance=1.0)).on(0, 2)": (Linear(0.2) * White()).on(0, 2),
+    "White(variance=1.0) + (White(variance=2.0) + White(variance=3.0))": White() + (White(2) + White(3)),
+    "White(variance=1.0) * (White(variance=2.0) * White(variance=3.0))": White() * (White(2) * White(3)),
+    "InUnits(kernel=RBF(lengthscale=1.0, variance=1.0), mean=[0.5], scale=[2.0], learned=False)": kernels.InUnits(
+        RBF(), np.array([0.5]), np.array([2.0])
+    ),
+}
+
+
+@pytest.mark.parametrize("text", PRINTED)
+def test_a_kernel_is_printed_as_the_expression_that_makes_it(text):
+    assert str(PRINTED[text]) == f"{PRINTED[text]}" == text
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_the_representation_of_a_kernel_evaluates_to_it(name):
+    kernel = KERNELS[name](3)
+    again = eval(repr(kernel), dict(vars(kernels)))
+    assert repr(again) == repr(kernel)
+    X, Z = rows()
+    np.testing.assert_array_equal(evaluate(again, X, Z).K, evaluate(kernel, X, Z).K)
+
+
+def test_a_kernel_is_printed_on_any_device_in_any_precision_and_while_it_is_traced():
+    assert repr(cast(RBF(0.3, 1.7), jnp.float32)) == "RBF(lengthscale=0.3, variance=1.7)"
+    seen = []
+    jax.jit(lambda kernel: seen.append((str(kernel), repr(kernel))))(RBF(0.3))
+    assert all(text.startswith("RBF(lengthscale=") for text in seen[0])
 
 
 # --- single kernels --------------------------------------------------------------------------------------------------
@@ -203,9 +271,15 @@ def test_the_periodic_kernel_repeats_and_is_the_squared_exponential_at_long_peri
 
 @pytest.mark.parametrize("field", ["lengthscale", "variance"])
 @pytest.mark.parametrize("value", [0.0, -1.0, np.nan, np.inf, np.array([1.0, -1.0])])
-def test_scales_that_are_not_positive_numbers_are_refused(field, value):
-    with pytest.raises(ValueError, match="must be positive and finite"):
+def test_scales_that_are_not_positive_numbers_are_refused_by_name(field, value):
+    with pytest.raises(ValueError, match=f"^{field}=.* must be positive and finite$"):
         RBF(**{field: value})
+
+
+@pytest.mark.parametrize("value", ["wide", 1j, 10**400, ["a"]])
+def test_scales_that_are_no_numbers_are_refused_by_name(value):
+    with pytest.raises(ValueError, match="^lengthscale=.* must hold real numbers"):
+        RBF(value)
 
 
 def test_kernels_compute_in_the_precision_of_their_numbers():

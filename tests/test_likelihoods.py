@@ -34,6 +34,7 @@ from pseudopoint.likelihoods import (
     Heteroscedastic,
     Laplace,
     NegativeBinomial,
+    Offset,
     Ordinal,
     Poisson,
     RobustMax,
@@ -98,8 +99,24 @@ def test_nothing_shrinks_where_there_is_no_residual_or_no_weight():
 
 @pytest.mark.parametrize("variance", [0.0, -0.1, np.nan, np.inf])
 def test_a_noise_variance_that_is_not_positive_is_refused(variance):
-    with pytest.raises(ValueError, match="must be positive and finite"):
+    with pytest.raises(ValueError, match="^variance=.* must be positive and finite"):
         Gaussian(variance)
+
+
+@pytest.mark.parametrize("name", LIKELIHOODS)
+def test_the_representation_of_a_likelihood_evaluates_to_it(name):
+    likelihood = LIKELIHOODS[name]().likelihood
+    again = eval(repr(likelihood), dict(vars(likelihoods)))
+    assert jax.tree.structure(again) == jax.tree.structure(likelihood)
+    for a, b in zip(jax.tree.leaves(again), jax.tree.leaves(likelihood), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-12)
+
+
+def test_a_likelihood_is_printed_with_its_numbers():
+    assert str(StudentT(0.123456, 4.0)) == "StudentT(scale=0.1235, degrees=4.0)"
+    assert str(Offset(Bernoulli(), 0.3)) == "Offset(likelihood=Bernoulli(link='logit'), constant=0.3)"
+    edges = "[0.0, 1.0, 2.5], scale=1.0, learn_edges=False, learn_scale=True"
+    assert str(Ordinal([0.0, 1.0, 2.5])) == f"Ordinal(edges={edges})"
 
 
 # --- what is special to one of them ----------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ import pytest
 from lattice import problem
 
 from pseudopoint.bounds import collapsed
-from pseudopoint.optimise.fullbatch import FitError, lbfgsb, projected_newton
+from pseudopoint.optimise.fullbatch import FitError, Objective, lbfgsb, projected_newton
 from pseudopoint.optimise.fullbatch.newton import Minimum, descend, eigen_corrected, hessian
 from pseudopoint.params import cast, positive, trainable
 
@@ -259,7 +259,7 @@ def at(*x, scale=3.0):
 
 
 def hill(point, data):
-    """OptimiseResult `data` at x = (1, 2) and scale = e; NaN where log scale > 3."""
+    """Maximum `data` at x = (1, 2) and scale = e; NaN where log scale > 3."""
     away = point.x - jnp.array([1.0, 2.0])
     value = data - away @ away * (1 + away[0] ** 2) - (jnp.log(point.scale) - 1) ** 2
     return jnp.where(jnp.log(point.scale) > 3, jnp.nan, value)
@@ -267,11 +267,11 @@ def hill(point, data):
 
 def test_the_maximum_of_a_bound_and_what_is_told_on_the_way():
     seen = []
-    result = projected_newton(hill, at(3.0, -1.0), 7.0, progress=seen.append, max_iter=40)
+    result = projected_newton(Objective(hill, at(3.0, -1.0), 7.0, progress=seen.append), max_iter=40)
     np.testing.assert_allclose(result.model.x, [1, 2], atol=1e-4)
     np.testing.assert_allclose(result.model.scale, np.e, rtol=1e-4)
     np.testing.assert_allclose(result.bound, 7.0, rtol=1e-8)
-    assert result.converged and result.rejected == 0 and result.carry is None
+    assert result.converged and result.rejected == 0 and result.aux is None
     assert tuple(seen) == result.history and [r.step for r in seen] == list(range(1, len(seen) + 1))
     assert (np.diff([r.bound for r in seen]) >= 0).all() and seen[-1].bound <= result.bound
     assert (np.diff([r.seconds for r in seen]) >= 0).all() and seen[0].seconds > 0
@@ -282,7 +282,8 @@ def test_the_maximum_of_a_bound_and_what_is_told_on_the_way():
 
 def test_a_box_is_in_unconstrained_numbers_and_a_start_outside_is_moved_into_it():
     # The start (bound 6.99) is better than all the box has, and must not come back.
-    result = projected_newton(hill, at(1.0, 1.9, scale=np.e), 7.0, box=([-5, -5, -5], [0.5, 5, np.log(2)]))
+    start = Objective(hill, at(1.0, 1.9, scale=np.e), 7.0)
+    result = projected_newton(start, box=([-5, -5, -5], [0.5, 5, np.log(2)]))
     np.testing.assert_allclose(result.model.x, [0.5, 2], atol=1e-5)
     np.testing.assert_allclose(result.model.scale, 2.0, rtol=1e-12)
     np.testing.assert_allclose(result.bound, 7 - 0.25 * 1.25 - (np.log(2) - 1) ** 2, rtol=1e-8)
@@ -290,21 +291,21 @@ def test_a_box_is_in_unconstrained_numbers_and_a_start_outside_is_moved_into_it(
 
 
 def test_trial_points_without_a_value_are_counted():
-    result = projected_newton(hill, at(1.0, 2.0, scale=np.exp(2.99995)), 7.0)
+    result = projected_newton(Objective(hill, at(1.0, 2.0, scale=np.exp(2.99995)), 7.0))
     assert result.rejected >= 1
     np.testing.assert_allclose(result.bound, 7.0, rtol=1e-8)
 
 
 def test_the_number_of_iterations_is_kept_to():
-    result = projected_newton(hill, at(3.0, -1.0), 7.0, max_iter=2)
+    result = projected_newton(Objective(hill, at(3.0, -1.0), 7.0), max_iter=2)
     assert len(result.history) == 2 and not result.converged
 
 
 def test_a_start_without_a_value_is_a_fit_error_and_an_empty_box_a_value_error():
     with pytest.raises(FitError, match="not finite"):
-        projected_newton(hill, at(0.0, 0.0, scale=np.exp(4)), 7.0)
+        projected_newton(Objective(hill, at(0.0, 0.0, scale=np.exp(4)), 7.0))
     with pytest.raises(ValueError, match="box is empty"):
-        projected_newton(hill, at(0.0, 0.0), 7.0, box=(1, 0))
+        projected_newton(Objective(hill, at(0.0, 0.0), 7.0), box=(1, 0))
 
 
 def vfe(model, data):
@@ -317,8 +318,8 @@ def test_means_pn_ends_where_means_l_bfgs_b_does():
     start = trainable(p._replace(noise=np.zeros(80)).sparse(), lambda m: m.posterior.Z)
     data, N = p._replace(noise=np.zeros(80)).data(), 80.0
     assert start.vector.shape == (4,)
-    newton = projected_newton(vfe, start, data, scale=N)
-    quasi = lbfgsb(vfe, start, data, scale=N)
+    of = lambda numbers: Objective(vfe, numbers, data, scale=N)
+    newton, quasi = projected_newton(of(start)), lbfgsb(of(start))
     assert newton.converged and quasi.converged and len(newton.history) <= 12
     assert newton.bound > float(vfe(start.model, data)) + 0.01 * N  # there was something to gain
     np.testing.assert_allclose(newton.bound / N, quasi.bound / N, rtol=0, atol=1e-6)
@@ -327,12 +328,12 @@ def test_means_pn_ends_where_means_l_bfgs_b_does():
     edge = np.log(2 * float(newton.model.likelihood.variance))
     lower = np.full(4, -np.inf)
     lower[_place(start)] = edge
-    boxed = projected_newton(vfe, start, data, box=(lower, np.inf), scale=N)
+    boxed = projected_newton(of(start), box=(lower, np.inf))
     lowest = start.bijectors[-1].lower + np.exp(edge)
     np.testing.assert_allclose(boxed.model.likelihood.variance, lowest, rtol=1e-12)
     held = trainable(boxed.model, lambda m: m.posterior.Z, lambda m: m.likelihood)
     assert boxed.converged and boxed.bound < newton.bound
-    np.testing.assert_allclose(boxed.bound / N, lbfgsb(vfe, held, data, scale=N).bound / N, rtol=0, atol=1e-6)
+    np.testing.assert_allclose(boxed.bound / N, lbfgsb(of(held)).bound / N, rtol=0, atol=1e-6)
 
 
 def _place(start):

@@ -124,9 +124,9 @@ def test_a_collapsed_bound_and_its_gradient_are_a_few_products_with_the_rows(bou
 
 def test_a_profile_evaluates_the_prior_once_for_its_inner_loop_and_its_slopes():
     start = model(Bernoulli(), MeanPrecision(np.zeros(M), np.eye(M)))
-    q, data = start.posterior.q, batch((X[:B, 0] > 0).astype(float))
+    data = batch((X[:B, 0] > 0).astype(float))
     numbers = trainable(start, lambda m: m.posterior.q)
-    value = lambda x: profile(numbers.rebuild(x), data, (q, 0.0))[0]
+    value = lambda x: profile(numbers.rebuild(x), data)[0]
     counted = operations(jax.value_and_grad(value), numbers.vector)
     # K_uu, and P of the q that was found, for S and for its entropy, which XLA makes one.
     assert counted[f"cholesky {M}"] == 3

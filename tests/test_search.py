@@ -16,6 +16,7 @@ from pseudopoint.optimise.fullbatch import (
     FitError,
     Gradient,
     NaturalDirection,
+    Objective,
     Transformed,
     line_search,
 )
@@ -58,7 +59,7 @@ class Always(AbstractDirection):
 
     way: tuple[float, ...] = eqx.field(static=True)
 
-    def init(self, free):
+    def init(self, numbers):
         return None
 
     def __call__(self, at, state):
@@ -68,7 +69,7 @@ class Always(AbstractDirection):
 class Uphill(AbstractDirection):
     """The wrong way."""
 
-    def init(self, free):
+    def init(self, numbers):
         return None
 
     def __call__(self, at, state):
@@ -149,7 +150,7 @@ def test_on_a_quadratic_a_step_has_the_length_in_closed_form(way):
     expected = d @ A @ (TOP - start) / (d @ A @ d)
     if expected < 0:
         d, expected = -d, -expected
-    result = line_search(hill, at(*start), 5.0, Always(tuple(d.tolist())), max_iter=1)
+    result = line_search(Objective(hill, at(*start), 5.0), Always(tuple(d.tolist())), max_iter=1)
     (record,) = result.history
     np.testing.assert_allclose(record.step_size, expected, rtol=1e-6)
     np.testing.assert_allclose(result.model.x, start + expected * d, rtol=1e-6)
@@ -162,7 +163,7 @@ def test_steepest_ascent_makes_cauchys_steps():
         g = A @ (TOP - x)
         steps.append(g @ g / (g @ A @ g))
         x = x + steps[-1] * g
-    result = line_search(hill, at(*np.zeros(P)), 5.0, Gradient(), max_iter=6)
+    result = line_search(Objective(hill, at(*np.zeros(P)), 5.0), Gradient(), max_iter=6)
     np.testing.assert_allclose([r.step_size for r in result.history], steps, rtol=1e-4)
     np.testing.assert_allclose(result.model.x, x, rtol=1e-4)
     assert not result.converged
@@ -171,18 +172,18 @@ def test_steepest_ascent_makes_cauchys_steps():
 
 def test_a_search_begins_where_the_last_one_ended():
     # Steps of about 1e5: found once by doubling, and from there on near the last one.
-    result = line_search(hill, at(*np.zeros(P)), 5.0, Transformed(optax.sgd(1e-6)), max_iter=10)
+    result = line_search(Objective(hill, at(*np.zeros(P)), 5.0), Transformed(optax.sgd(1e-6)), max_iter=10)
     assert len(result.history) == 10 and all(r.step_size > 1e4 for r in result.history)
     assert result.evaluations <= 20 + 10 * 15
 
 
 def test_lbfgs_with_exact_steps_ends_a_quadratic_after_about_as_many_steps_as_it_has_numbers():
-    result = line_search(hill, at(*np.zeros(P)), 5.0, LBFGS())
+    result = line_search(Objective(hill, at(*np.zeros(P)), 5.0), LBFGS())
     assert result.converged and len(result.history) <= P + 2
     np.testing.assert_allclose(result.bound, 5.0, rtol=1e-9)
     np.testing.assert_allclose(result.model.x, TOP, atol=1e-4)
     assert_told(result)
-    gradient = line_search(hill, at(*np.zeros(P)), 5.0, Gradient(), max_iter=P + 2)
+    gradient = line_search(Objective(hill, at(*np.zeros(P)), 5.0), Gradient(), max_iter=P + 2)
     assert 5 - result.bound < 1e-6 * (5 - gradient.bound)
 
 
@@ -190,11 +191,12 @@ def test_the_two_loops_are_the_bfgs_matrix():
     # H ← (I − ρsyᵀ)H(I − ρysᵀ) + ρssᵀ, ρ = 1/sᵀy, from H₀ = (sᵀy/yᵀy) I of the newest pair (Nocedal and Wright 6.17).
     rng = np.random.default_rng(0)
     direction, start = LBFGS(pairs=3), at(*np.zeros(P))
+    f = Objective(hill, start, 0.0)
     points = rng.normal(size=(6, P))
     seen = [(s, A @ s) for s in np.diff(points, axis=0)]
     change, state = np.zeros(P), direction.init(start)
     for x in points:
-        change, state = direction(Point(hill, start, 0.0, x, A @ x), state)
+        change, state = direction(Point(f, x, A @ x), state)
     s, y = seen[-1]
     H = s @ y / (y @ y) * np.eye(P)
     for s, y in seen[-3:]:
@@ -206,24 +208,26 @@ def test_the_two_loops_are_the_bfgs_matrix():
 
 def test_pairs_of_negative_curvature_are_left_out():
     direction, start = LBFGS(), at(*np.zeros(P))
+    f = Objective(hill, start, 0.0)
     x, g = np.ones(P), np.array([1.0, -2.0, 3.0, 0.5])
-    _, state = direction(Point(hill, start, 0.0, x, g), direction.init(start))
-    change, state = direction(Point(hill, start, 0.0, x + 1, g - 0.1), state)
+    _, state = direction(Point(f, x, g), direction.init(start))
+    change, state = direction(Point(f, x + 1, g - 0.1), state)
     assert state.pairs == () and (change == -(g - 0.1)).all()
-    _, state = direction(Point(hill, start, 0.0, x + 2, g + 0.5), state)
+    _, state = direction(Point(f, x + 2, g + 0.5), state)
     assert len(state.pairs) == 1
-    _, state = direction(Point(hill, start, 0.0, x + 3, g + 0.4), state)
+    _, state = direction(Point(f, x + 3, g + 0.4), state)
     assert len(state.pairs) == 1 and (state.pairs[0][1] == (g + 0.5) - (g - 0.1)).all()
 
 
 def test_optax_momentum_is_a_direction():
     # A trace of 0.5 doubles what all gradients so far agree on: d = −(g₂ + ½g₁) after two steps.
     direction, start = Transformed(optax.sgd(1.0, momentum=0.5)), at(*np.zeros(P))
+    f = Objective(hill, start, 0.0)
     state = direction.init(start)
     g1, g2 = np.arange(4.0), np.array([1.0, 1.0, -1.0, 2.0])
-    change, state = direction(Point(hill, start, 0.0, np.zeros(P), g1), state)
+    change, state = direction(Point(f, np.zeros(P), g1), state)
     np.testing.assert_allclose(change, -g1)
-    change, state = direction(Point(hill, start, 0.0, np.ones(P), g2), state)
+    change, state = direction(Point(f, np.ones(P), g2), state)
     np.testing.assert_allclose(change, -(g2 + 0.5 * g1))
 
 
@@ -232,7 +236,7 @@ ADAM, MOMENTUM = Transformed(optax.adam(1.0)), Transformed(optax.sgd(1.0, moment
 
 @pytest.mark.parametrize("direction", [ADAM, MOMENTUM], ids=["adam", "momentum"])
 def test_optax_directions_climb(direction):
-    result = line_search(hill, at(*np.zeros(P)), 5.0, direction, max_iter=60)
+    result = line_search(Objective(hill, at(*np.zeros(P)), 5.0), direction, max_iter=60)
     assert_told(result)
     assert result.bound > 5 - 1e-2
 
@@ -241,7 +245,7 @@ def test_optax_directions_climb(direction):
 
 
 def test_up_to_a_wall():
-    result = line_search(cut_off, at(0.0, 0.0), 0.0, Gradient())
+    result = line_search(Objective(cut_off, at(0.0, 0.0), 0.0), Gradient())
     assert_told(result)
     assert result.rejected > 0 and result.converged
     x = np.asarray(result.model.x)
@@ -249,32 +253,33 @@ def test_up_to_a_wall():
 
 
 def test_a_direction_that_leads_downhill_is_replaced_by_the_gradient():
-    wrong = line_search(hill, at(*np.zeros(P)), 5.0, Uphill(), max_iter=8)
-    right = line_search(hill, at(*np.zeros(P)), 5.0, Gradient(), max_iter=8)
+    wrong = line_search(Objective(hill, at(*np.zeros(P)), 5.0), Uphill(), max_iter=8)
+    right = line_search(Objective(hill, at(*np.zeros(P)), 5.0), Gradient(), max_iter=8)
     assert_told(wrong)
     assert abs(wrong.bound - right.bound) < 1e-5 * (5 - right.bound)
-    nan = line_search(hill, at(*np.zeros(P)), 5.0, Always((np.nan, 0.0, 0.0, 0.0)), max_iter=1)
+    nan = line_search(Objective(hill, at(*np.zeros(P)), 5.0), Always((np.nan, 0.0, 0.0, 0.0)), max_iter=1)
     np.testing.assert_allclose(nan.bound, right.history[0].bound, rtol=1e-9)
 
 
 def test_where_the_gradient_leads_nowhere_either_it_ends():
-    result = line_search(lying, at(0.0), 0.0, LBFGS())
+    result = line_search(Objective(lying, at(0.0), 0.0), LBFGS())
     assert result.converged and result.history == () and result.bound == 0 and result.evaluations <= 60
 
 
 def test_at_the_top_nothing_is_tried():
-    result = line_search(hill, at(*TOP), 5.0, Gradient())
+    result = line_search(Objective(hill, at(*TOP), 5.0), Gradient())
     assert result.converged and result.evaluations == 1 and result.bound == 5
 
 
 def test_a_start_without_a_value_is_a_fit_error():
     with pytest.raises(FitError, match="not finite"):
-        line_search(cut_off, at(1.5, 0.0), 0.0, Gradient())
+        line_search(Objective(cut_off, at(1.5, 0.0), 0.0), Gradient())
 
 
 def test_progress_sees_the_records_as_they_are_made():
     seen = []
-    result = line_search(hill, at(*np.zeros(P)), 5.0, LBFGS(), progress=seen.append, scale=2.0, max_iter=30)
+    objective = Objective(hill, at(*np.zeros(P)), 5.0, progress=seen.append, scale=2.0)
+    result = line_search(objective, LBFGS(), max_iter=30)
     assert tuple(seen) == result.history and all(r.total == 30 for r in seen)
     np.testing.assert_allclose(result.bound, 5.0, rtol=1e-9)
 
@@ -290,6 +295,11 @@ def elbo(model, data):
 
 def hyper(model):
     return model.kernel, model.likelihood, model.posterior.Z
+
+
+def of(model, data):
+    """The bound per row, of q alone."""
+    return Objective(elbo, trainable(model, hyper), data, scale=40.0)
 
 
 def start(cls, seed=0):
@@ -310,20 +320,20 @@ def gaussian():
 def test_the_natural_direction_solves_a_gaussian_likelihood_in_few_steps_that_grow_to_one(cls):
     # Salimbeni 5.1: in coordinates other than θ the best step is small at first, and grows to 1.
     model, (data, best) = start(cls), gaussian()
-    result = line_search(elbo, trainable(model, hyper), data, NaturalDirection(), scale=40.0, tolerance=1e-12)
+    result = line_search(of(model, data), NaturalDirection(), tolerance=1e-12)
     assert_told(result)
     assert result.converged and len(result.history) <= 9
     np.testing.assert_allclose(result.bound, best, rtol=0, atol=1e-10)
     steps = [r.step_size for r in result.history]
     assert steps[0] < 0.3 and abs(steps[-1] - 1) < 0.01
-    gradient = line_search(elbo, trainable(model, hyper), data, Gradient(), scale=40.0, max_iter=len(result.history))
+    gradient = line_search(of(model, data), Gradient(), max_iter=len(result.history))
     assert best - gradient.bound > 1e-3
 
 
 @pytest.mark.parametrize("direction", [Gradient(), ADAM, LBFGS()], ids=["gradient", "adam", "lbfgs"])
 def test_ordinary_directions_climb_towards_the_collapsed_bound(direction):
     model, (data, best) = start(MeanChol), gaussian()
-    result = line_search(elbo, trainable(model, hyper), data, direction, scale=40.0, max_iter=25)
+    result = line_search(of(model, data), direction, max_iter=25)
     assert_told(result)
     first = float(elbo(model, data))
     assert first < result.bound <= best + 1e-9 and best - result.bound < 0.3 * (best - first)
@@ -332,7 +342,7 @@ def test_ordinary_directions_climb_towards_the_collapsed_bound(direction):
 def test_the_best_step_in_natural_coordinates_is_one_and_enough():
     # Salimbeni 5.1, Hensman et al. 2013: θ + ∂L/∂η = θ* of a Gaussian likelihood.
     data, best = gaussian()
-    result = line_search(elbo, trainable(start(Natural), hyper), data, NaturalDirection(), scale=40.0)
+    result = line_search(of(start(Natural), data), NaturalDirection())
     (record,) = result.history
     np.testing.assert_allclose(record.step_size, 1, rtol=0, atol=1e-4)
     np.testing.assert_allclose(result.bound, best, rtol=0, atol=1e-8)
@@ -343,7 +353,7 @@ def test_from_a_root_with_columns_turned_the_way_is_the_same():
     data, _ = gaussian()
     model, signs = start(MeanChol), jnp.array([1.0, -1.0, -1.0, 1.0, -1.0])
     turned = eqx.tree_at(lambda m: m.posterior.q.chol, model, model.posterior.q.chol * signs)
-    one, other = (line_search(elbo, trainable(m, hyper), data, NaturalDirection(), max_iter=3) for m in (model, turned))
+    one, other = (line_search(of(m, data), NaturalDirection(), max_iter=3) for m in (model, turned))
     np.testing.assert_allclose([r.bound for r in other.history], [r.bound for r in one.history], rtol=1e-8)
     np.testing.assert_allclose(other.model.posterior.q.chol, one.model.posterior.q.chol * signs, atol=1e-4)
 
@@ -360,7 +370,7 @@ def place(model, *frozen):
     """Where a direction is asked for; the gradient is 1, 2, 3, …"""
     every = trainable(model, *frozen)
     vector = np.asarray(every.vector)
-    return Point(spread, every, jnp.eye(5) + 0.2, vector, np.arange(1.0, len(vector) + 1))
+    return Point(Objective(spread, every, jnp.eye(5) + 0.2), vector, np.arange(1.0, len(vector) + 1))
 
 
 @pytest.mark.parametrize("ordinary", [False, True])

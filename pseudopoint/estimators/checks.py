@@ -123,6 +123,7 @@ _CHECKS: dict[Any, Callable[[str, Any], Any]] = {
     float: positive,
     float | None: lambda name, value: None if value is None else positive(name, value),
     Any: lambda name, value: seed_of(value),
+    SETTINGS["likelihood"].kind: lambda name, value: value,  # by `targets`: each estimator has its own
 }
 
 

@@ -14,7 +14,7 @@ from ..data import Dataset
 from ..gaussians import AbstractGaussian, MeanChol, MeanPrecision
 from ..params import trainable
 from ..posteriors import Collapsed, Model, Whitened
-from .fullbatch import FitError, OptimiseResult, converge, lbfgsb, projected_newton
+from .fullbatch import FitError, Objective, OptimiseResult, converge, lbfgsb, projected_newton
 from .minibatch import SAG, AbstractStepper, NaturalGradient, Optax, Sites, averaging, constant
 from .minibatch.loop import fit, start
 from .minibatch.schedules import Schedule
@@ -159,14 +159,13 @@ def _with_best_q(points: Model, data) -> Model:
 
 
 def _quasi_newton(bound, model, frozen, data, options, progress):
-    scale = float(len(data))
-    return lbfgsb(bound, trainable(model, *frozen), data, max_iter=options.steps or 200, progress=progress, scale=scale)
+    objective = Objective(bound, trainable(model, *frozen), data, scale=float(len(data)), progress=progress)
+    return lbfgsb(objective, max_iter=options.steps or 200)
 
 
 def _newton(bound, model, frozen, data, options, progress):
-    scale = float(len(data))
-    numbers = trainable(model, *frozen)
-    return projected_newton(bound, numbers, data, max_iter=options.steps or 50, progress=progress, scale=scale)
+    objective = Objective(bound, trainable(model, *frozen), data, scale=float(len(data)), progress=progress)
+    return projected_newton(objective, max_iter=options.steps or 50)
 
 
 # Each is made once for the same options: a new optax optimiser is a new function, which JAX would compile again.

@@ -7,9 +7,10 @@ __all__ = ["FitError", "OptimiseResult", "Progress", "Record"]
 
 
 class Record(NamedTuple):
-    """The bound is in nats, of the standardised target, for all rows; `rejected` counts bad steps so far.
+    """One iteration, or one segment of minibatch steps.
 
-    `total` is the number of steps after which the fit stops at the latest.
+    `bound` is in nats, of the standardised target, for all rows. `rejected` counts the steps rejected so far, `seconds`
+    run from the start of the optimiser, and `total` is the step at which it stops at the latest.
     """
 
     step: int
@@ -25,14 +26,17 @@ Progress = Callable[[Record], None]
 
 
 class FitError(ValueError):
-    """A fit that cannot go on; the message names the cause and a remedy."""
+    """A fit that cannot continue; the message names the cause and a remedy."""
 
 
 class OptimiseResult(NamedTuple):
-    """The best model seen. `rejected` counts trial points that were not finite and were stepped back from."""
+    """The best model seen, its bound, and the auxiliary output of the objective there (None if it has none).
+
+    `evaluations` counts values and gradients, `rejected` the trial points where one of them was not finite.
+    """
 
     model: Any
-    carry: Any
+    aux: Any
     bound: float
     history: tuple[Record, ...]
     evaluations: int

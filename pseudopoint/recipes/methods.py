@@ -20,18 +20,17 @@ from ..posteriors import Collapsed, CollapsedDecoupled, Model, Whitened
 from ..starts.inducing import RACE_ROWS
 from .families import FAMILIES, family_steppers, prior_q
 from .objectives import (
-    climb_profile,
     collapsed_objective,
     exact_evidence,
     explain,
     held_points,
     maximise,
+    maximise_profile,
     mode_evidence,
     orthogonal_tight,
     orthogonal_vfe,
-    unread,
 )
-from .precision import ROUGH, serves_classes
+from .precision import FLOAT32_NOTE, minibatches_in_float32
 from .prior import LengthscalePrior
 from .settings import COLLAPSED_ROWS, Fitted, Settings, choose_method
 from .starts import start_family, start_general, start_raced, start_sparse
@@ -120,9 +119,9 @@ def _fit_exact(model, data, settings, progress) -> Fitted:
 
 def _fit_collapsed(model, data, settings, progress) -> Fitted:
     prior = LengthscalePrior.around(model.kernel, settings)
-    model, notes, coarse = start_sparse(model, data, settings, prior)
-    objective, held = collapsed_objective(settings), held_points(settings)
-    result = maximise(objective, prior, model, data, settings.max_iter or 200, progress, *held, coarse=coarse)
+    model, notes, float32_start = start_sparse(model, data, settings, prior)
+    objective, held, max_iter = collapsed_objective(settings), held_points(settings), settings.max_iter or 200
+    result = maximise(objective, prior, model, data, max_iter, progress, *held, float32_start=float32_start)
     return _finish(result, data, settings, notes)
 
 
@@ -133,9 +132,9 @@ def _fit_laplace(model, data, settings, progress) -> Fitted:
 
 def _evidence(objective, model, data, settings, progress):
     """Its maximum, its value there, and the posterior."""
-    prior, nothing = LengthscalePrior.around(model.kernel, settings), unread(objective, model, data)
-    result = maximise(objective, prior, model, data, settings.max_iter or 200, progress, carry=nothing)
-    value, predictor = result.carry
+    prior = LengthscalePrior.around(model.kernel, settings)
+    result = maximise(objective, prior, model, data, settings.max_iter or 200, progress)
+    value, predictor = result.aux
     return result, float(value), predictor
 
 
@@ -143,7 +142,7 @@ def _fit_profile(model, data, settings, progress) -> Fitted:
     """L-BFGS-B on all but q, with an inner loop of natural gradients to the best q at every step."""
     prior = LengthscalePrior.around(model.kernel, settings)
     model, notes = start_raced(model, data, settings, prior)
-    result, bound = climb_profile(prior, model, data, settings.max_iter or 200, progress, *held_points(settings))
+    result, bound = maximise_profile(prior, model, data, settings.max_iter or 200, progress, *held_points(settings))
     return _fitted(result, program(_predictor, "once")(result.model), bound, bound, np.inf, notes)
 
 
@@ -151,8 +150,8 @@ def _fit_minibatches(model, data, settings, progress) -> Fitted:
     """Natural gradients and Adam on minibatches, or a named optimiser; then q settles with all else held fixed."""
     model, notes = start_general(model, data, settings)
     large = settings.optimiser == "auto" and len(data) > RACE_ROWS
-    rough = settings.float32_start and large and serves_classes(model, len(data))
-    at = cast((model, data), np.float32) if rough else (model, data)
+    float32_start = settings.float32_start and large and minibatches_in_float32(model, len(data))
+    at = cast((model, data), np.float32) if float32_start else (model, data)
     result = _optimise(_named(settings), *at, settings, progress)
     learned = cast(in_coordinates(result.model, MeanPrecision), data.X.dtype)
     at_once = len(data) <= _at_once(learned)
@@ -160,7 +159,7 @@ def _fit_minibatches(model, data, settings, progress) -> Fitted:
         steps = -(-len(data) // settings.batch_size)
         options = Options(steps, settings.batch_size, tight=settings.tight, seed=settings.seed)
         learned = optimise("NGD", learned, data, options).model
-    return _settle(result, learned, data, notes + (ROUGH,) * rough, to_the_best=at_once)
+    return _settle(result, learned, data, notes + (FLOAT32_NOTE,) * float32_start, to_the_best=at_once)
 
 
 def _fit_svgp(model, data, settings, progress) -> Fitted:

@@ -1,4 +1,8 @@
-"""What is maximised over hyperparameters, by what, and why it could not be."""
+"""What full-batch fits maximise, how they maximise it, and why a fit failed.
+
+An objective is a function of (model, data) that returns (bound, aux), aux being what the end of a fit wants of the best
+point, or () if nothing.
+"""
 
 from typing import Any
 
@@ -7,57 +11,53 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from ..bounds import AtRows, collapsed_orthogonal, elbo_at, laplace, marginal
+from ..bounds import AtRows, collapsed, collapsed_orthogonal, elbo_at, laplace, marginal
 from ..bounds.row_sums import chunk_size
+from ..compilation import mode_of_evaluations, same_shape_sample
 from ..data import Dataset
 from ..linalg import explain_failure
-from ..optimise.fullbatch import FitError, OptimiseResult, best_q, lbfgsb
+from ..optimise.fullbatch import FitError, Objective, OptimiseResult, best_q, lbfgsb_in_rounds
 from ..optimise.minibatch import with_q
-from ..optimise.named import tight, vfe
-from ..params import cast, trainable
+from ..params import Trainable, cast, trainable
 from ..posteriors import Model
-from ..starts.inducing import RACE_ROWS, first, sample
+from ..starts.inducing import RACE_ROWS, sample
 from .prior import Penalised
 from .settings import COLLAPSED_ROWS
 
 __all__ = [
-    "climb_profile",
+    "box_around",
     "collapsed_objective",
+    "collapsed_tight",
+    "collapsed_vfe",
     "evidence",
     "exact_evidence",
     "explain",
-    "fewer",
     "held_points",
     "maximise",
+    "maximise_profile",
     "mode_evidence",
     "orthogonal_tight",
     "orthogonal_vfe",
     "points",
     "profile",
-    "unread",
+    "subset",
 ]
 
 
-FEW = 20  # numbers that L-BFGS-B comes to know by itself
-BRIEF = 1_000_000  # covariances of rows with points, or with each other, with which an evaluation is brief
-PROBE_ROWS = 2500  # that tell the units of a round, of a collapsed bound
-NEAR = 1e-7  # nats a row that the last step to the best q of `profile` may gain
-ENOUGH = 0.02  # nats that ten iterations are to gain where there are pseudo-points: of evidence, an odds ratio of 1.02
+FEW = 20  # numbers whose curvature L-BFGS-B learns without units
+PROBE_ROWS = 2500  # rows on which the units of a round are measured, of a collapsed bound
+NEAR = 1e-7  # nats a row: where the search for the best q of `profile` stops
+MIN_GAIN = 0.02  # nats that ten iterations must gain where there are pseudo-points: an odds ratio of 1.02
 
 
 def posterior_q(model: Model) -> Any:
-    """The model's q, or its place."""
+    """The model's q."""
     return model.posterior.q
 
 
 def points(model: Model) -> Any:
     """The model's pseudo-points, or their places."""
     return model.posterior.points
-
-
-def collapsed_objective(settings):
-    """The collapsed bound that was asked for."""
-    return tight if settings.tight else vfe
 
 
 def held_points(settings) -> tuple:
@@ -67,91 +67,125 @@ def held_points(settings) -> tuple:
 
 def evidence(model: Model, data: Dataset):
     """log p(y)."""
-    return marginal(model, data).value
+    return marginal(model, data).value, ()
 
 
-def orthogonal_tight(model: Model, data: Dataset):
-    """The tight bound of the orthogonal family at its best."""
-    return collapsed_orthogonal(model, data).value
+def exact_evidence(model: Model, data: Dataset):
+    """log p(y); it again, without the prior, and the predictor.
 
-
-def orthogonal_vfe(model: Model, data: Dataset):
-    """The standard bound of the orthogonal family at its best."""
-    return collapsed_orthogonal(model, data).standard
-
-
-def exact_evidence(model: Model, data: Dataset, last: Any):
-    """log p(y); it again, and the posterior: the end of a fit needs no program of its own, whose compilation would be a
-    sixth of a small fit. `last` has that shape and is not read."""
+    The end of a fit then needs no program of its own, whose compilation takes a sixth of a small fit.
+    """
     solution = marginal(model, data)
     return solution.value, (solution.value, solution.predictor())
 
 
-def mode_evidence(model: Model, data: Dataset, last: Any):
-    """Laplace's approximation of log p(y); it again, and the posterior, as `exact_evidence`."""
+def mode_evidence(model: Model, data: Dataset):
+    """Laplace's approximation of log p(y); it again, and the predictor, as `exact_evidence`."""
     solution = laplace(model, data)
     return solution.value, (solution.value, solution.predictor())
 
 
-def unread(objective, model: Model, data: Dataset):
-    """A `last` for these two."""
-    shapes = jax.eval_shape(lambda model, data: objective(model, data, None)[1], model, data)
-    # Not by jnp.zeros, which compiles a program for every shape.
-    return jax.device_put(jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), shapes))
+def collapsed_tight(model: Model, data: Dataset):
+    """The tight collapsed bound."""
+    return collapsed(model, data).value, ()
 
 
-def profile(model: Model, data: Dataset, last: tuple[Any, Any]):
-    """The bound at its best q, found by natural steps from the q of `last`; and that q, for the next search to begin
-    at, with its bound, which no prior takes anything from.
+def collapsed_vfe(model: Model, data: Dataset):
+    """Titsias' collapsed bound."""
+    return collapsed(model, data).standard, ()
 
-    At the optimum in q the bound's derivative in all else is the partial one (envelope theorem). Near enough is where
-    a step gains less than `NEAR` nats a row (ARCHITECTURE.md).
+
+def collapsed_objective(settings):
+    """The collapsed bound that the settings ask for."""
+    return collapsed_tight if settings.tight else collapsed_vfe
+
+
+def orthogonal_tight(model: Model, data: Dataset):
+    """The tight bound of the orthogonal family at its optimum."""
+    return collapsed_orthogonal(model, data).value, ()
+
+
+def orthogonal_vfe(model: Model, data: Dataset):
+    """The standard bound of the orthogonal family at its optimum."""
+    return collapsed_orthogonal(model, data).standard, ()
+
+
+def profile(model: Model, data: Dataset):
+    """max_q of the bound, found by natural steps from the model's q; that q, and the bound without the prior.
+
+    At the optimum in q the bound's derivative in all else is the partial one (envelope theorem). The search for q stops
+    when a step gains less than 1e-7 nats a row.
     """
     at = AtRows.of(model, data)
-    q = lax.stop_gradient(best_q(lax.stop_gradient(at).with_q(last[0]), tolerance=NEAR))
+    q = lax.stop_gradient(best_q(lax.stop_gradient(at), tolerance=NEAR))
     value = elbo_at(at.with_q(q), len(data)).value
     return value, (q, value)
 
 
-def climb_profile(prior, model: Model, data: Dataset, max_iter: int, progress, *held) -> tuple[OptimiseResult, float]:
-    """The maximum of `profile`, its model with the best q, and the bound there."""
-    last = model.posterior.q, jax.device_put(np.zeros((), data.X.dtype))
-    result = maximise(profile, prior, model, data, max_iter, progress, posterior_q, *held, carry=last)
-    q, bound = result.carry
-    return result._replace(model=with_q(result.model, q)), float(bound)
+def _from_q(model: Model, aux: tuple[Any, Any]) -> Model:
+    return with_q(model, aux[0])
+
+
+def maximise_profile(prior, model, data: Dataset, max_iter: int, progress, *frozen) -> tuple[OptimiseResult, float]:
+    """The maximum of `profile`, whose model has the best q, and the bound there without the prior."""
+    result = maximise(profile, prior, model, data, max_iter, progress, posterior_q, *frozen, resume=_from_q)
+    return result, float(result.aux[1])
 
 
 def maximise(
-    objective, prior, model, data, max_iter, progress, *frozen, carry=None, coarse=None, box=None
+    objective, prior, model, data, max_iter, progress, *frozen, resume=None, float32_start=None, box=None
 ) -> OptimiseResult:
-    """L-BFGS-B on all numbers of the model but the frozen ones, under the prior of its lengthscales; where many,
-    in units of their own unless within a `box`, and in float32 as long as `coarse` has it (`lbfgsb`).
+    """L-BFGS-B on all numbers of the model except the frozen ones, under the prior of its lengthscales.
 
-    Raises FitError with cause and remedy.
+    More than 20 numbers are in units of their own, except within a `box`. `resume`, `float32_start` and `box` are those
+    of `Objective` and `lbfgsb_in_rounds`. Raises FitError with cause and remedy.
     """
-    bound, rows, numbers = Penalised(objective), (data, prior), trainable(model, *frozen)
+    numbers = trainable(model, *frozen)
     M, C = len(model.posterior.Z), model.likelihood.latents
-    probe = (fewer(objective, data, M, 0, PROBE_ROWS), prior) if numbers.size > FEW and box is None else None
-    scale = float(np.count_nonzero(data.weight))
-    enough, compile_mode = ENOUGH if M else 0.0, "brief" if len(data) * (M or len(data)) * C <= BRIEF else None
-    options = {"max_iter": max_iter, "progress": progress, "scale": scale, "probe": probe, "enough": enough}
+    penalised = Objective(
+        Penalised(objective),
+        numbers,
+        (data, prior),
+        has_aux=True,
+        resume=resume,
+        scale=float(np.count_nonzero(data.weight)),
+        progress=progress,
+        compile_mode=mode_of_evaluations(len(data) * (M or len(data)) * C),
+    )
+    probe = (subset(objective, data, M, 0, PROBE_ROWS), prior) if numbers.size > FEW and box is None else None
+    rounds = {"probe": probe, "float32_start": float32_start, "box": box, "min_gain": MIN_GAIN if M else 0.0}
     try:
-        return lbfgsb(bound, numbers, rows, carry=carry, coarse=coarse, box=box, compile_mode=compile_mode, **options)
+        return lbfgsb_in_rounds(penalised, max_iter=max_iter, **rounds)
     except FitError as error:
         raise FitError(f"{error}: {explain(model, data)}") from None
 
 
-def fewer(objective, data: Dataset, M: int, seed: int, least: int, share: float = 0.0) -> Dataset:
-    """`RACE_ROWS` rows at random; of a collapsed bound whole chunks of `least` rows or more, and of that share of all.
+def box_around(numbers: Trainable, kernel: float, likelihood: float, posterior: float) -> tuple[np.ndarray, np.ndarray]:
+    """A box for L-BFGS-B: each unconstrained number of a part of the model within that distance of its value now.
 
-    A collapsed bound passes over chunks of rows of weight zero, so it is given all rows: the program for all of them
-    serves, and none is compiled for fewer. Beyond `COLLAPSED_ROWS`, where minibatches follow, fewer rows are fewer.
+    A distance of 0 holds a part. Unlike a frozen part it still belongs to the trainable numbers, so that the program
+    compiled for all of them serves.
     """
-    if objective not in (tight, vfe) or not RACE_ROWS < len(data) <= COLLAPSED_ROWS:
+    model = numbers.model
+    leaves = [len(jax.tree.leaves(part)) for part in (model.kernel, model.likelihood, model.posterior)]
+    reach = np.repeat([kernel, likelihood, posterior], leaves)[list(numbers.leaf_indices)]
+    reach = np.repeat(reach, [np.size(part) for part in numbers.parts])
+    at = np.concatenate([np.ravel(part) for part in numbers.parts])
+    return at - reach, at + reach
+
+
+def subset(objective, data: Dataset, M: int, seed: int, least: int, share: float = 0.0) -> Dataset:
+    """Rows that represent all: `RACE_ROWS` at random, or for a collapsed bound at least `least` and that share of all.
+
+    A collapsed bound skips chunks of rows that all have weight zero. So its subset is whole chunks of the full table,
+    for which the program of all rows serves. Beyond `COLLAPSED_ROWS` rows there is no such program, as minibatches
+    follow.
+    """
+    if objective not in (collapsed_tight, collapsed_vfe) or not RACE_ROWS < len(data) <= COLLAPSED_ROWS:
         return cast(sample(data, RACE_ROWS, seed), data.X.dtype)
     size = chunk_size(len(data), M)
     count = size * -(-max(least, int(share * len(data))) // size)
-    return data if np.count_nonzero(data.weight) <= count else cast(first(data, count, seed), data.X.dtype)
+    return data if np.count_nonzero(data.weight) <= count else cast(same_shape_sample(data, count, seed), data.X.dtype)
 
 
 def explain(model: Any, data: Dataset) -> str:

@@ -1,4 +1,4 @@
-"""Whether float32, in which an iteration takes half the time, serves for climbing."""
+"""Whether a fit may start in float32, in which an iteration takes half the time."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -12,54 +12,53 @@ from ..data import Dataset, Standardiser
 from ..kernels import AbstractKernel
 from ..posteriors import Model
 
-__all__ = ["ROUGH", "Serves", "leave_one_out_error", "serves", "serves_classes"]
+__all__ = ["FLOAT32_NOTE", "Float32Start", "float32_start_of", "leave_one_out_error", "minibatches_in_float32"]
 
-ROUGH = "climbed in float32, which the noise allows; posterior and bounds are of float64"
+FLOAT32_NOTE = "optimised in float32 first, which the noise allows; posterior and bounds are of float64"
 
-RESOLUTION = float(np.finfo(np.float32).eps)
+EPSILON = float(np.finfo(np.float32).eps)
 TINY = float(np.finfo(float).tiny)
 
 
 @dataclass(frozen=True)
-class Serves:
-    """Whether float32 resolves a collapsed bound of so many rows with a model's noise.
+class Float32Start:
+    """Whether float32 resolves a collapsed bound of so many rows, at the noise variance of a model.
 
-    What is factorised is I + Σ λᵢaᵢaᵢᵀ, whose eigenvalues reach up to N k/σ²: beside them float32 is to see the 1 of
-    the prior, so that ε N k ≤ σ².
+    The bound factorises I + Σ λᵢaᵢaᵢᵀ, whose eigenvalues reach up to N k/σ². Float32 must resolve the 1 of the prior
+    beside them, which it does while ε N k ≤ σ².
     """
 
     rows: float | int
 
     def __call__(self, model: Any) -> bool:
-        """By the noise that the model has now."""
+        """At the model's noise variance."""
         return self.resolves(model.kernel, model.posterior.Z, model.likelihood.gaussian_noise)
 
     def resolves(self, kernel: AbstractKernel, Z, noise: Any) -> bool:
-        """By a noise variance."""
-        return RESOLUTION * self.rows * float(_mean_variance(kernel, Z)) <= float(noise)
+        """At a noise variance σ², with the mean of k(z, z) over the points as k."""
+        return EPSILON * self.rows * float(_mean_variance(kernel, Z)) <= float(noise)
 
 
-def serves(kernel: AbstractKernel, few: Dataset, rows: float) -> Serves | None:
-    """The test for every round of a climb of so many rows, if it may begin in float32.
+def float32_start_of(kernel: AbstractKernel, few: Dataset, rows: float) -> Float32Start | None:
+    """The test for each round of a fit of so many rows, or None if no round should be in float32.
 
-    Where the noise of a sparse model will end, its start does not say, and an exact fit of few rows may find none where
-    the sparse model ends with much (kin40k, protein). The error of `few` rows, each foretold by the others, says it: of
-    seventeen tables NAVAL has 3e-5 of the variance, and the others 0.03 and more.
+    It needs the noise variance at the end of the fit. The starting value does not tell that, nor does an exact fit of
+    few rows, which may find no noise where the sparse model ends with much. The leave-one-out error of `few` rows does.
     """
-    test = Serves(rows)
+    test = Float32Start(rows)
     return test if test.resolves(kernel, few.X, leave_one_out_error(few)) else None
 
 
 def leave_one_out_error(few: Dataset) -> float:
-    """The mean squared error of every y by the Gaussian process of all other rows, in y's units, with one lengthscale
-    and noise of the greatest evidence on a grid; 0 where a number is not finite.
+    """The mean squared error of predicting each y from all other rows; 0 if a number is not finite.
 
-    In NumPy, and from one eigendecomposition a lengthscale, so that no program is compiled. With G = K + σ²I the row
-    that is left out errs by [G⁻¹y]ᵢ/[G⁻¹]ᵢᵢ  (Rasmussen and Williams 2006, 5.12).
+    The Gaussian process has one lengthscale, which with its noise has the highest evidence on a grid. With G = K + σ²I
+    the error of row i is [G⁻¹y]ᵢ/[G⁻¹]ᵢᵢ  (Rasmussen and Williams 2006, 5.12). It is computed in NumPy, by one
+    eigendecomposition per lengthscale, so that nothing has to be compiled.
     """
     X, y = (np.asarray(part, float) for part in (few.X, few.y))
     if not (np.isfinite(X).all() and np.isfinite(y).all()):
-        return 0.0  # the climb will say what is wrong
+        return 0.0  # the fit will report what is wrong
     scaling = Standardiser.learn(X, y, np.ones(len(y)), True, True)
     X, y = scaling.inputs(X), scaling.target(y)
     norms = np.sum(X**2, axis=1)
@@ -70,17 +69,18 @@ def leave_one_out_error(few: Dataset) -> float:
         along = Q.T @ y
         for noise in 10.0 ** np.arange(-8, 2):
             g = np.maximum(values, 0) + noise
-            # 2/N log p(y) at the best variance, but for constants
+            # 2/N log p(y) at the best variance, up to a constant
             evidence = -np.log(np.mean(along**2 / g) + TINY) - np.mean(np.log(g))
             if evidence > best:
                 best, error = evidence, np.mean((Q @ (along / g) / np.sum(Q**2 / g, axis=1)) ** 2)
     return float(error * scaling.target_scale**2)
 
 
-def serves_classes(start: Model, rows: float | int) -> bool:
-    """Whether minibatches may climb in float32, where a row's curvature is bounded: it is the noise's 1/σ²."""
+def minibatches_in_float32(start: Model, rows: float | int) -> bool:
+    """Whether minibatches may run in float32: if a row's curvature, the noise's 1/σ², is bounded and the bound resolves
+    it."""
     curvature = start.likelihood.curvature
-    return curvature < np.inf and Serves(rows).resolves(start.kernel, start.posterior.Z, 1 / curvature)
+    return curvature < np.inf and Float32Start(rows).resolves(start.kernel, start.posterior.Z, 1 / curvature)
 
 
 @jax.jit

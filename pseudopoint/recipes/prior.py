@@ -42,15 +42,15 @@ class LengthscalePrior(eqx.Module):
 
 @dataclass(frozen=True)
 class Penalised:
-    """An objective of (model, data) or (model, data, carry), less the penalty: of (model, (data, prior), …).
+    """An objective (model, data) ↦ (bound, aux) with the penalty subtracted: (model, (data, prior)) ↦ (bound, aux).
 
-    Two of the same objective are equal, so that it is compiled once; the prior's numbers come with the data.
+    Instances with the same objective are equal, so that it is compiled once; the prior's numbers come with the data.
     """
 
     objective: Callable
 
-    def __call__(self, model, rows, *carry):
-        """The objective less the penalty, and the carry where there is one."""
+    def __call__(self, model, rows):
+        """The bound less the penalty, and aux as it is."""
         data, prior = rows
-        value, penalty = self.objective(model, data, *carry), prior.penalty(model.kernel)
-        return (value[0] - penalty, *value[1:]) if carry else value - penalty
+        value, aux = self.objective(model, data)
+        return value - prior.penalty(model.kernel), aux

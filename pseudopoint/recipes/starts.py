@@ -3,19 +3,28 @@
 from collections.abc import Callable
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ..compilation import same_shape_sample
 from ..data import Dataset
 from ..names import POSTERIORS
 from ..optimise.fullbatch import OptimiseResult
 from ..params import cast, trainable
 from ..posteriors import Collapsed, Model, Whitened
-from ..starts.inducing import RACE_ROWS, candidates, first, sample
+from ..starts.inducing import RACE_ROWS, candidates, sample
 from .families import FAMILIES, prior_q, several
-from .objectives import climb_profile, collapsed_objective, evidence, fewer, held_points, maximise, profile
-from .precision import ROUGH, Serves, serves
+from .objectives import (
+    box_around,
+    collapsed_objective,
+    evidence,
+    held_points,
+    maximise,
+    maximise_profile,
+    profile,
+    subset,
+)
+from .precision import FLOAT32_NOTE, Float32Start, float32_start_of
 from .settings import COLLAPSED_ROWS, choose_num_inducing
 
 __all__ = ["start_family", "start_general", "start_raced", "start_sparse"]
@@ -43,7 +52,7 @@ def start_raced(model, data, settings, prior):
         return start_general(model, data, settings)
     runners = _general(model, data, settings, settings.inducing)
 
-    climb = lambda runner, few, length: climb_profile(prior, runner, few, length, None, *held_points(settings))[0]
+    climb = lambda runner, few, length: maximise_profile(prior, runner, few, length, None, *held_points(settings))[0]
     race = min(SHORT_RACE, (settings.max_iter or 200) // 4 + 1)
     name, runner = _best(profile, runners, climb, data, settings, race)
     return runner, points_notes(name, len(runner.posterior.Z), asked(data, settings))
@@ -71,7 +80,7 @@ def _best(objective, runners: dict[str, Model], climb: Callable[..., OptimiseRes
     large = len(data) > RACE_ROWS
     if len(runners) == 1 and not large:
         return next(iter(runners.items()))
-    few = fewer(objective, data, asked(data, settings), settings.seed, RACE_ROWS, SAMPLE_SHARE)
+    few = subset(objective, data, asked(data, settings), settings.seed, RACE_ROWS, SAMPLE_SHARE)
     length = min(SAMPLE_ITERATIONS, 10 * (settings.max_iter or 200)) if large else race
     results = {name: climb(runner, few, length) for name, runner in runners.items()}
     name = max(results, key=lambda name: results[name].bound)
@@ -100,8 +109,8 @@ def points_notes(name, used, M):
     return notes
 
 
-def start_sparse(model, data, settings, prior) -> tuple[Model, tuple[str, ...], Serves | None]:
-    """The model with pseudo-points, notes on where they came from, and whether to climb in float32.
+def start_sparse(model, data, settings, prior) -> tuple[Model, tuple[str, ...], Float32Start | None]:
+    """The model with pseudo-points, notes on where they came from, and the test for a start in float32.
 
     Up to `RACE_ROWS` rows several starts are tried: each climbs for a few iterations, and the best goes on from where
     it stands. The bound before climbing is a poor judge: points move, and take the hyperparameters along. Warm
@@ -110,11 +119,12 @@ def start_sparse(model, data, settings, prior) -> tuple[Model, tuple[str, ...], 
     Beyond, one start climbs the bound of a sample of the rows for many iterations, each a fraction of one on all rows:
     what is left to climb on all rows starts higher than from the best of a race.
     """
-    M, runners, bases, coarse = asked(data, settings), {}, {"": model}, None
+    M, runners, bases, float32_start = asked(data, settings), {}, {"": model}, None
     if settings.float32_start and len(data) > RACE_ROWS:
-        coarse = serves(model.kernel, sample(data, ERROR_ROWS, settings.seed), float(np.sum(data.weight)))
+        few, rows = sample(data, ERROR_ROWS, settings.seed), float(np.sum(data.weight))
+        float32_start = float32_start_of(model.kernel, few, rows)
     if settings.warm:
-        warm = _warm(model, data, settings, prior, np.float32 if coarse else data.X.dtype)
+        warm = _warm(model, data, settings, prior, np.float32 if float32_start else data.X.dtype)
         bases = ({} if len(data) > RACE_ROWS else bases) | {" (warm)": warm}
     for origin, base in bases.items():
         for name, Z in candidates(settings.inducing, base.kernel, data, M, settings.seed).items():
@@ -122,9 +132,12 @@ def start_sparse(model, data, settings, prior) -> tuple[Model, tuple[str, ...], 
             runners[name + origin] = Model(base.kernel, base.likelihood, posterior)
     race = max(RACE_ITERATIONS, settings.max_iter or 200) if len(data) <= SMALL else RACE_ITERATIONS
     objective, held = collapsed_objective(settings), held_points(settings)
-    climb = lambda runner, few, length: maximise(objective, prior, runner, few, length, None, *held, coarse=coarse)
+    climb = lambda runner, few, length: maximise(
+        objective, prior, runner, few, length, None, *held, float32_start=float32_start
+    )
     name, runner = _best(objective, runners, climb, data, settings, race)
-    return runner, points_notes(name, len(runner.posterior.Z), M) + (ROUGH,) * (coarse is not None), coarse
+    notes = points_notes(name, len(runner.posterior.Z), M) + (FLOAT32_NOTE,) * (float32_start is not None)
+    return runner, notes, float32_start
 
 
 def _warm(model, data, settings, prior, dtype) -> Model:
@@ -141,15 +154,7 @@ def _warm(model, data, settings, prior, dtype) -> Model:
     start, few, prior = cast((start, few, prior), dtype)
     objective = evidence if not start.posterior.points else collapsed_objective(settings)
     held = held_points(settings)
-    numbers = trainable(start, *held)
-    # Logarithms of the kernel may go so far, that of the noise anywhere, and points nowhere.
-    leaves = [len(jax.tree.leaves(part)) for part in (start.kernel, start.likelihood, start.posterior)]
-    reaches = np.repeat([np.log(WARM_FACTOR), np.inf, 0.0], leaves)
-    reach = np.concatenate(
-        [np.full(np.size(x), reaches[i]) for i, x in zip(numbers.leaf_indices, numbers.parts, strict=True)]
-    )
-    at = np.concatenate([np.ravel(part) for part in numbers.parts])
-    box = at - reach, at + reach
+    box = box_around(trainable(start, *held), kernel=np.log(WARM_FACTOR), likelihood=np.inf, posterior=0.0)
     learned = maximise(objective, prior, start, few, WARM_ITERATIONS, None, *held, box=box).model
     noisier = max(learned.likelihood, model.likelihood, key=lambda likelihood: float(likelihood.gaussian_noise))
     kernel = learned.kernel
@@ -161,10 +166,14 @@ def _warm(model, data, settings, prior, dtype) -> Model:
 
 
 def _on_few_rows(model, data, settings) -> tuple[Model, Dataset]:
-    """A model and rows whose exact evidence is to be maximised. Where there are to be many pseudo-points, as many rows
-    with a point in each, of which the collapsed bound is the evidence, by the program that will climb."""
+    """A model and a sample of rows whose exact evidence is to be maximised.
+
+    With many pseudo-points, as many rows with a point at each: there the collapsed bound is the evidence, and its
+    program is needed later in any case.
+    """
     M = asked(data, settings)
     if len(data) <= RACE_ROWS or M < ENOUGH_POINTS:
         return model, sample(data, WARM_ROWS, settings.seed)
-    few = first(data if len(data) <= COLLAPSED_ROWS else sample(data, RACE_ROWS, settings.seed), M, settings.seed)
+    rows = data if len(data) <= COLLAPSED_ROWS else sample(data, RACE_ROWS, settings.seed)
+    few = same_shape_sample(rows, M, settings.seed)
     return Model(model.kernel, model.likelihood, Collapsed(few.X[:M])), few

@@ -17,7 +17,7 @@ from ..data import Dataset, near_rows, take
 from ..kernels import AbstractKernel
 from ..names import PLACEMENTS
 
-__all__ = ["RACE_ROWS", "candidates", "first", "greedy_variance", "kmeans", "random", "rpcholesky", "sample"]
+__all__ = ["RACE_ROWS", "candidates", "greedy_variance", "kmeans", "random", "rpcholesky", "sample"]
 
 Points = Float[np.ndarray, "M D"]
 Rows = Float[np.ndarray, "N D"]
@@ -110,14 +110,6 @@ def sample(data: Dataset, size: int, seed: int) -> Dataset:
     if len(data) <= size:
         return data
     return take(data, np.sort(np.random.default_rng(seed).choice(len(data), size, replace=False)))
-
-
-def first(data: Dataset, size: int, seed: int) -> Dataset:
-    """All rows: `size` of those that count, drawn at random, first, and the others with weight zero."""
-    order = np.random.default_rng(seed).permutation(len(data))
-    order = order[np.argsort(np.asarray(data.weight)[order] == 0, kind="stable")]
-    rows = take(data, order)
-    return Dataset(rows.X, rows.y, np.where(np.arange(len(order)) < size, rows.weight, 0), rows.noise)
 
 
 RACE_ROWS = 5000  # up to as many, starts are tried against each other

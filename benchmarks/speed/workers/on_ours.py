@@ -82,21 +82,20 @@ def steps(p, variant, likelihood, optimiser, steps, gamma, rate):
 
 
 def collapsed(p, variant):
-    """What L-BFGS-B calls once an evaluation (`minimisers`), at points that differ a little each time."""
+    """What L-BFGS-B calls once an evaluation (`fullbatch`), at points that differ a little each time."""
     scope(p["X"].dtype)
     points = Collapsed(p["Z"], jitter=float(p["jitter"] / p["variance"]))
     model = Model(RBF(p["lengthscale"], float(p["variance"])), Gaussian(float(p["noise"])), points)
-    climb = Objective(
-        tight if variant == "tight" else vfe, trainable(cast(model, p["X"].dtype)), dataset(p["X"], p["y"])
-    )
-    first, count = np.array(climb.best), [0]
+    bound, numbers = tight if variant == "tight" else vfe, trainable(cast(model, p["X"].dtype))
+    objective = Objective(bound, numbers, dataset(p["X"], p["y"]))
+    first, count = np.array(objective.best), [0]
 
     def turn():
         count[0] += 1
-        value, _ = climb(first + 1e-9 * (count[0] - 1))
+        value, _ = objective(first + 1e-9 * (count[0] - 1))
         return {"value": -value}
 
-    return Task(turn, None, "minimisers.Objective")
+    return Task(turn, None, "fullbatch.Objective")
 
 
 def predict(p, variant):

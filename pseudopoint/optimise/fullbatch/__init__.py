@@ -1,4 +1,4 @@
-"""Full-batch optimisers."""
+"""Full-batch optimisers: each minimises an `Objective`."""
 
 from ..result import *
 from .inner import *
@@ -6,3 +6,4 @@ from .lbfgs import *
 from .line_search import *
 from .newton import *
 from .objective import *
+from .rounds import *

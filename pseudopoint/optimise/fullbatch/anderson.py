@@ -1,4 +1,4 @@
-"""Anderson's acceleration of a fixed-point iteration x ← g(x)."""
+"""Anderson acceleration of a fixed-point iteration x ← g(x)."""
 
 from typing import NamedTuple
 
@@ -11,7 +11,7 @@ __all__ = ["Memory"]
 
 
 class Memory(NamedTuple):
-    """The residual f and the image g(x) of the last x, and their last K changes. A change of zero is none."""
+    """The residual f and the image g(x) of the last x, and the last K changes of both; unused rows are zero."""
 
     residual: Float[Array, " r"]
     image: Float[Array, " n"]
@@ -20,25 +20,25 @@ class Memory(NamedTuple):
 
     @staticmethod
     def start(residual: Float[Array, " r"], image: Float[Array, " n"], size: int) -> "Memory":
-        """K = `size` changes of vectors such as these, none of them known."""
-        none = lambda x: jnp.zeros((size, *x.shape), x.dtype)
-        # There is no last x: with NaN, the first change is not known either.
-        return Memory(jnp.full_like(residual, jnp.nan), jnp.full_like(image, jnp.nan), none(residual), none(image))
+        """Room for K = `size` changes of vectors of these shapes."""
+        zeros = lambda x: jnp.zeros((size, *x.shape), x.dtype)
+        # There is no last x yet. NaN makes the first change one that is not finite, which `seen` leaves out.
+        return Memory(jnp.full_like(residual, jnp.nan), jnp.full_like(image, jnp.nan), zeros(residual), zeros(image))
 
     def seen(self, residual: Float[Array, " r"], image: Float[Array, " n"]) -> "Memory":
-        """After one more x. The residual is g(x) − x, or what of it is to vanish first."""
+        """The memory after one more x. The residual is g(x) − x, or the part of it that should vanish first."""
         known = jnp.all(jnp.isfinite(residual - self.residual))
         push = lambda changes, change: jnp.roll(changes, 1, axis=0).at[0].set(jnp.where(known, change, 0))
         dF, dG = push(self.dF, residual - self.residual), push(self.dG, image - self.image)
         return Memory(residual, image, dF, dG)
 
     def forget(self) -> "Memory":
-        """The same x, and no changes."""
+        """The same x, without changes."""
         return self._replace(dF=jnp.zeros_like(self.dF), dG=jnp.zeros_like(self.dG))
 
     def leap(self) -> Float[Array, " n"]:
-        """g − cΔG, where c makes ‖f − cΔF‖ least, the residual there if g were affine (Walker and Ni 2011, section 2);
-        g itself where no change is known. A ridge holds c down, for changes may be nearly parallel.
+        """The accelerated x: g − cΔG, where c minimises ‖f − cΔF‖, the residual there if g were affine (Walker and Ni
+        2011, section 2); g itself without changes. A ridge keeps c small where changes are nearly parallel.
         """
         H = self.dF @ self.dF.T
         scale = jnp.trace(H) * jnp.finfo(H.dtype).eps ** (2 / 3)

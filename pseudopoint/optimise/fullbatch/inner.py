@@ -1,4 +1,4 @@
-"""The best q for all rows, hyperparameters held fixed: full natural steps, accelerated."""
+"""The optimal q for all rows at fixed hyperparameters: full natural steps under Anderson acceleration."""
 
 from typing import NamedTuple
 
@@ -18,14 +18,17 @@ from .anderson import Memory
 
 __all__ = ["best_q", "converge"]
 
-REMEMBERED = 8  # changes
-FALLS = 6  # in a row: the accelerated step, the plain one, and 1/4, …, 1/256 of it
+REMEMBERED = 8  # changes that the acceleration uses
+FALLS = 6  # rejections in a row: of the accelerated step, the plain one, and 1/4, …, 1/256 of it
 Steps = int | Int[Array, ""]
 
 
 class _Inner(NamedTuple):
-    """Where `converge` is (its bound is not known yet), where it goes if that is a fall, the best point so far, what
-    the last two steps that rose have gained, and how many have fallen since."""
+    """State of `converge`.
+
+    `here` is the point to evaluate next, `retreat` the one after it if the bound falls there. `best` and `bound` are
+    the best point so far, `gains` those of the last two accepted steps, `falls` the rejections since.
+    """
 
     here: Float[Array, " n"]
     retreat: Float[Array, " n"]
@@ -38,12 +41,13 @@ class _Inner(NamedTuple):
 
 
 def converge(model: Model, data: Dataset, *, tight: bool = True, tolerance: float = 1e-8, steps: Steps = 100) -> Model:
-    """The model with its q at the optimum, by full-batch natural steps of size 1 under Anderson's acceleration.
+    """The model with its optimal q, by full-batch natural steps of size 1 under Anderson acceleration.
 
-    Where the accelerated step falls, or leaves the cone (its bound is NaN), the plain one is taken, and where that
-    falls a quarter of it, and so on: the bound never falls. It ends when a step gains less than `tolerance` nats a row
-    and the one before no more than a hundred times as much; or where 1/256 of a step falls: there the slopes are not
-    those of the bound, by the error of a quadrature. q is in `MeanPrecision` coordinates; its start is used.
+    Where the accelerated step lowers the bound, or leaves the cone (its bound is NaN), the plain step is tried, then a
+    quarter of it, and so on: the bound never falls. It stops when a step gains less than `tolerance` nats a row and the
+    one before at most a hundred times as much, or when 1/256 of a step lowers the bound: there the error of a
+    quadrature makes the expectation gradients differ from those of the bound. q is in `MeanPrecision` coordinates, and
+    its value is the start.
     """
     return with_q(model, best_q(AtRows.of(model, data), tight=tight, tolerance=tolerance, steps=steps))
 
@@ -60,7 +64,7 @@ def best_q(at: AtRows, *, tight: bool = True, tolerance: float = 1e-8, steps: St
         plain, _ = ravel_pytree(image)
         rose = bound >= now.bound - 0.1 * enough
         choose = lambda a, b: jax.tree.map(lambda x, y: jnp.where(rose, x, y), a, b)
-        # The mean is what is slow, blind to other means or held back by a majoriser; P follows it.
+        # The mean converges slowest, because its step neglects other latent functions or uses a majoriser; P follows.
         seen = now.memory.seen((image.mean - q.mean).ravel(), plain)
         best, memory = choose((now.here, seen), (now.best, now.memory.forget()))
         here, retreat = choose((memory.leap(), plain), (now.retreat, best + 0.25 * (now.retreat - best)))
@@ -78,7 +82,7 @@ def best_q(at: AtRows, *, tight: bool = True, tolerance: float = 1e-8, steps: St
 
 
 def _full_step(at: AtRows, q: MeanPrecision, tight: bool) -> tuple[Scalar, MeanPrecision]:
-    """The bound, and where q goes by a natural step of size 1 (`NaturalGradient`)."""
+    """The bound, and q after a natural step of size 1 (`NaturalGradient`)."""
     cov, half_logdet = invert(q.precision)
 
     def objective(mean, cov):

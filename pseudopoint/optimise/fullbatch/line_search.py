@@ -1,6 +1,6 @@
-"""Full-batch ascent along any direction, in whatever coordinates the model has, each step as long as is best.
+"""Full-batch steps along any direction, in the model's own coordinates, each of the best length.
 
-Salimbeni et al. 2018, 5.1: is a direction good, irrespective of the step size? Brent's line search answers by trying.
+For comparing directions whatever their step size (Salimbeni et al. 2018, 5.1): Brent's method finds the length.
 """
 
 from abc import abstractmethod
@@ -18,31 +18,29 @@ import scipy.optimize
 from ...gaussians import MeanCovariance, forward, natural_gradient, to_expectation_slope
 from ...params import Trainable
 from ..minibatch.energy import with_q
-from ..result import Progress
-from .objective import Objective, OptimiseResult
+from ..result import OptimiseResult
+from .objective import Objective, evaluate
 
 __all__ = ["LBFGS", "AbstractDirection", "Gradient", "NaturalDirection", "Point", "Transformed", "brent", "line_search"]
 
 GRADIENT = 1e-6  # as in `lbfgsb`
-WIDTH = 1e-6  # to which share of itself Brent's method finds t
+WIDTH = 1e-6  # relative accuracy of t by Brent's method
 SHRINKS = 18  # eightfold each: down to the last digit of a float64
 
 
 class Point(NamedTuple):
-    """Where a direction is asked for: f = −bound/scale has the gradient ∇f at the unconstrained numbers ξ."""
+    """The unconstrained numbers ξ, and the gradient ∇f of the objective there."""
 
-    bound: Callable
-    free: Trainable
-    data: Any
+    objective: Objective
     vector: np.ndarray
     gradient: np.ndarray
 
 
 class AbstractDirection(eqx.Module):
-    """Which way to go down f = −bound/scale."""
+    """A direction along which the objective f falls."""
 
     @abstractmethod
-    def init(self, free: Trainable) -> Any:
+    def init(self, numbers: Trainable) -> Any:
         """The state before the first step."""
 
     @abstractmethod
@@ -51,9 +49,9 @@ class AbstractDirection(eqx.Module):
 
 
 class Gradient(AbstractDirection):
-    """Δξ = −∇f: steepest ascent of the bound in the coordinates that the model has."""
+    """Δξ = −∇f: steepest descent in the model's own coordinates."""
 
-    def init(self, free: Trainable) -> None:
+    def init(self, numbers: Trainable) -> None:
         """None."""
 
     def __call__(self, at: Point, state: None) -> tuple[np.ndarray, None]:
@@ -62,20 +60,20 @@ class Gradient(AbstractDirection):
 
 
 class Transformed(AbstractDirection):
-    """What an optax optimiser makes of the gradients it has seen: `Transformed(optax.adam(1.0))` is Adam's direction.
+    """The update of an optax optimiser: `Transformed(optax.adam(1.0))` is Adam's direction.
 
-    Its averages are over gradients at the points that the line search came to.
+    Its averages are over the gradients at the points where the line searches ended.
     """
 
     optimiser: optax.GradientTransformation = eqx.field(static=True)
 
-    def init(self, free: Trainable) -> Any:
+    def init(self, numbers: Trainable) -> Any:
         """The optimiser's state."""
-        return self.optimiser.init(free.vector)
+        return self.optimiser.init(numbers.vector)
 
     def __call__(self, at: Point, state: Any) -> tuple[np.ndarray, Any]:
         """The optimiser's update."""
-        vector, gradient = (jnp.asarray(v, at.free.dtype) for v in (at.vector, at.gradient))
+        vector, gradient = (jnp.asarray(v, at.objective.numbers.dtype) for v in (at.vector, at.gradient))
         update, state = _update(self.optimiser, gradient, state, vector)
         return np.asarray(update, float), state
 
@@ -86,7 +84,7 @@ def _update(optimiser, gradient, state, vector):
 
 
 class Seen(NamedTuple):
-    """Pairs (s, y) of steps and of what they changed in the gradient, the newest last; the last point and gradient."""
+    """Pairs (s, y) of steps and changes of the gradient, the newest last; the last point and gradient."""
 
     pairs: tuple[tuple[np.ndarray, np.ndarray], ...] = ()
     vector: np.ndarray | None = None
@@ -96,14 +94,14 @@ class Seen(NamedTuple):
 class LBFGS(AbstractDirection):
     """Δξ = −H∇f, with H ≈ (∇²f)⁻¹ from the last `pairs` steps s and changes of gradient y (Nocedal and Wright 7.4).
 
-    A pair with sᵀy ≤ 0 is left out, so H is positive definite; if Δξ does not go down for all that, it is −∇f and the
-    pairs are forgotten.
+    A pair with sᵀy ≤ 0 is left out, so that H is positive definite. Where rounding makes Δξ point uphill all the same,
+    it is −∇f and the pairs are dropped.
     """
 
     pairs: int = eqx.field(static=True, default=20)
 
-    def init(self, free: Trainable) -> Seen:
-        """Nothing seen."""
+    def init(self, numbers: Trainable) -> Seen:
+        """No pairs."""
         return Seen()
 
     def __call__(self, at: Point, state: Seen) -> tuple[np.ndarray, Seen]:
@@ -134,38 +132,40 @@ def _two_loops(pairs, r):
 
 
 class NaturalDirection(AbstractDirection):
-    """Δξ = (∂ξ/∂θ) ∂L/∂η for the q of `model.posterior`, in q's own coordinates (Salimbeni et al. 2018, (10)), of the
-    bound itself and not of bound/scale: t is the natural step γ.
+    """Δξ = (∂ξ/∂θ) ∂L/∂η for the q of `model.posterior`, in q's own coordinates (Salimbeni et al. 2018, (10)).
 
-    The other free numbers stay, or go by the `ordinary` gradient −∇f. Should the natural direction find nothing higher,
-    `line_search` takes a step of the gradient, which moves them too: freeze what is to stay.
+    L is the bound itself and not bound/scale, so that t is the natural step γ. The other trainable numbers stay, or
+    follow the `ordinary` gradient −∇f. Freeze them to hold them for certain: where the natural direction gains nothing,
+    `line_search` takes a step along the gradient, which moves them too.
     """
 
     ordinary: bool = eqx.field(static=True, default=False)
 
-    def init(self, free: Trainable) -> None:
+    def init(self, numbers: Trainable) -> None:
         """None."""
 
     def __call__(self, at: Point, state: None) -> tuple[np.ndarray, None]:
         """The natural gradient at q's places in ξ."""
-        vector = jnp.asarray(at.vector, at.free.dtype)
-        natural, places = _natural_direction(at.bound, at.free, vector, at.data)
-        rest = -at.gradient if self.ordinary else np.zeros_like(at.gradient)
-        return np.where(np.asarray(places) != 0, np.asarray(natural, float), rest), None
+        f = at.objective
+        vector = jnp.asarray(at.vector, f.numbers.dtype)
+        natural, places = _natural_direction(f.function, f.has_aux, f.numbers, vector, f.data)
+        others = -at.gradient if self.ordinary else np.zeros_like(at.gradient)
+        return np.where(np.asarray(places) != 0, np.asarray(natural, float), others), None
 
 
-@partial(jax.jit, static_argnums=0)
-def _natural_direction(bound, free, vector, data):
+@partial(jax.jit, static_argnums=(0, 1))
+def _natural_direction(function, has_aux, numbers, vector, data):
     """The natural gradient of q as a change of ξ, and a vector that is not 0 at q's places."""
-    model = free.rebuild(vector)
-    natural = _natural_gradient(lambda q: bound(with_q(model, q), data), model.posterior.q)
-    nothing = jax.tree.map(jnp.zeros_like, model)
-    ones = jax.tree.map(jnp.ones_like, natural)
-    return _unconstrained(free, model, with_q(nothing, natural)), _unconstrained(free, model, with_q(nothing, ones))
+    model = numbers.rebuild(vector)
+    bound = lambda q: evaluate(function, has_aux, with_q(model, q), data)[0]
+    natural = _natural_gradient(bound, model.posterior.q)
+    zeros = jax.tree.map(jnp.zeros_like, model)
+    changes = (natural, jax.tree.map(jnp.ones_like, natural))
+    return tuple(_unconstrained(numbers, model, with_q(zeros, change)) for change in changes)
 
 
 def _natural_gradient(loss, q):
-    """`natural_gradient`, of several latent functions where q has a leading axis."""
+    """`natural_gradient`; with a leading axis of q, that of each latent function."""
     if jax.tree.leaves(q)[0].ndim == 1:
         return _turned(q, natural_gradient(loss, q))
     mean, cov = jax.vmap(lambda q: (q.mean, q.covariance()))(q)
@@ -175,8 +175,10 @@ def _natural_gradient(loss, q):
 
 
 def _turned(q, tangent):
-    """`forward` takes a root with a positive diagonal; a line search may have gone across zero to another root of the
-    same S. Its columns and those of the tangent have the signs of q's own.
+    """The tangent with the signs of q's own root of S.
+
+    `forward` assumes a root with a positive diagonal. A line search may have crossed zero to another root of the same
+    S, which differs in the signs of columns.
     """
     canonical = type(q).from_natural(q.to_natural())
 
@@ -190,79 +192,71 @@ def _turned(q, tangent):
     return jax.tree.map(turn, tangent, q, canonical)
 
 
-def _unconstrained(free, model, change):
-    """Δξ of a change Δx of the whole model, flat as `free.vector`: Δξ = (∂ξ/∂x) Δx."""
+def _unconstrained(numbers, model, change):
+    """Δξ = (∂ξ/∂x) Δx of a change Δx of the whole model, flat as `numbers.vector`."""
     leaves, changes = jax.tree.leaves(model), jax.tree.leaves(change)
     moved = lambda i, bijector: jax.jvp(bijector.unconstrain, (leaves[i],), (changes[i],))[1]
-    return jnp.concatenate([jnp.ravel(moved(i, b)) for i, b in zip(free.leaf_indices, free.bijectors, strict=True)])
+    learned = zip(numbers.leaf_indices, numbers.bijectors, strict=True)
+    return jnp.concatenate([jnp.ravel(moved(i, bijector)) for i, bijector in learned])
 
 
 def line_search(
-    bound: Callable,
-    free: Trainable,
-    data: Any,
+    objective: Objective,
     direction: AbstractDirection,
     *,
     max_iter: int = 200,
-    progress: Progress | None = None,
-    scale: float = 1.0,
     tolerance: float = 1e-9,
     limit: int = 60,
 ) -> OptimiseResult:
-    """Maximises `bound(model, data)` by steps ξ ← ξ + tΔξ, each t by Brent's method (Salimbeni et al. 2018, 5.1).
+    """Minimises the objective by steps ξ ← ξ + tΔξ, each t by Brent's method (Salimbeni et al. 2018, 5.1).
 
-    ξ are the free numbers, q's own coordinates among them. Where the bound is not finite (off the cone), t is
-    shortened. A search takes at most about `limit` bounds, and finds t to 1e-6 of itself; `Record.step_size` is t. A
-    direction that gains no more than `tolerance` of the bound is replaced once by the gradient; if that gains no more,
-    the search has converged, as it has where no component of ∇f exceeds 1e-6. It pays for its exactness with some 10 to
-    20 bounds a step: made to compare directions, not to be fast. `bound` and `scale`: as in `lbfgsb`. Raises FitError
-    when the start is not finite.
+    ξ are the trainable numbers, q's own coordinates among them. Where the bound is not finite (outside the cone of
+    covariance matrices), t is shortened. A search takes at most about `limit` values and finds t to 1e-6 of itself;
+    `Record.step_size` is t. A direction that gains at most `tolerance` of the bound is replaced once by the gradient.
+    It has converged when that gains no more, or when no component of ∇f exceeds 1e-6. Exact steps cost about 10 to 20
+    values each: this is for comparing directions, not for speed. Raises FitError when the start is not finite.
     """
-    climb = Objective(bound, free, data, scale=scale, progress=progress, total=max_iter)
-    at = Point(bound, free, data, climb.best, np.empty(0))
-    value, gradient = climb.first()
-    at, state, t = at._replace(gradient=gradient), direction.init(free), 1.0
-    converged = _flat(gradient)
-    while not converged and len(climb.history) < max_iter:
+    value, gradient = objective.start()
+    at = Point(objective, objective.best, gradient)
+    state, t, converged = direction.init(objective.numbers), 1.0, _stationary(gradient)
+    while not converged and len(objective.history) < max_iter:
         change, state = direction(at, state)
-        moved = _search(climb, at, value, change, t, limit, tolerance)
+        moved = _search(at, value, change, t, limit, tolerance)
         if moved is not None:
             t = moved[0]
         else:
             guess = 1 / float(np.linalg.norm(at.gradient))
-            moved = _search(climb, at, value, -at.gradient, guess, limit, tolerance)
+            moved = _search(at, value, -at.gradient, guess, limit, tolerance)
         if moved is None:
-            converged = True
-        else:
-            step, vector, value, gradient = moved
-            at = at._replace(vector=vector, gradient=gradient)
-            converged = _flat(gradient)
-            climb.record(vector, step_size=step)
-    return climb.maximum(converged)
+            return objective.result(True)
+        step, vector, value, gradient = moved
+        at, converged = Point(objective, vector, gradient), _stationary(gradient)
+        objective.record(vector, max_iter, step_size=step)
+    return objective.result(converged)
 
 
-def _flat(gradient):
+def _stationary(gradient):
     return bool(np.abs(gradient).max(initial=0) <= GRADIENT)
 
 
-def _search(climb, at, value, change, guess, limit, tolerance):
-    """t, ξ + tΔξ, and the value and gradient there; None where Δξ leads nowhere, or gains too little."""
+def _search(at, value, change, guess, limit, tolerance):
+    """t, ξ + tΔξ, and the value and gradient there; None where Δξ does not lead downhill or gains too little."""
     if not (np.isfinite(change).all() and change @ at.gradient < 0):
         return None
-    t, _ = brent(lambda t: climb.value(at.vector + t * change), value, guess, limit)
+    t, _ = brent(lambda t: at.objective.value(at.vector + t * change), value, guess, limit)
     if t == 0:
         return None
     vector = at.vector + t * change
-    new, gradient = climb(vector)
+    new, gradient = at.objective(vector)
     return (t, vector, new, gradient) if value - new > tolerance * max(abs(value), abs(new), 1) else None
 
 
 def brent(phi: Callable[[float], float], start: float, guess: float, limit: int = 60) -> tuple[float, float]:
     """(t, φ(t)) at a local minimum over t > 0 of φ, which is infinite where it is not defined; `start` is φ(0).
 
-    From `guess` t shrinks eightfold until φ(t) < φ(0), or else doubles while φ falls; Brent's method (1973) then
-    refines within the bracket, by golden sections where a parabola meets infinity. The best of at most about `limit`
-    values that were tried, (0, φ(0)) if none is lower.
+    From `guess`, t shrinks eightfold until φ(t) < φ(0), or else doubles while φ falls. Brent's method (1973) then
+    refines t within the bracket, by golden sections where a parabola meets infinity. Returns the best of at most about
+    `limit` trials, or (0, φ(0)) if none is lower.
     """
     seen = {0.0: start}
 
@@ -278,7 +272,8 @@ def brent(phi: Callable[[float], float], start: float, guess: float, limit: int 
     while high == np.inf and len(seen) < limit:
         low, t, high = (t, 2 * t, high) if at(2 * t) < at(t) else (low, t, 2 * t)
     if at(t) < start and high < np.inf and len(seen) < limit:
-        # In units of t: the method has an absolute tolerance. Of the end it asks only that it be higher, not no lower.
+        # In units of t, because SciPy's tolerance is absolute. The upper end counts as infinite, because SciPy
+        # requires a strictly higher value there.
         inside = lambda s: at(float(s * t)) if s * t < high else np.inf
         bracket, options = (low / t, 1.0, high / t), {"xtol": WIDTH, "maxiter": limit - len(seen)}
         with np.errstate(invalid="ignore"):  # ∞ − ∞

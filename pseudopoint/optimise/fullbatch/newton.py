@@ -1,19 +1,17 @@
-"""Projected Newton with a Hessian by finite differences of gradients: for few and smooth numbers, within a box.
+"""Projected Newton with a Hessian by finite differences of gradients: for few numbers of a smooth bound, in a box.
 
-A Hessian by automatic differentiation would be wrong without a word: the derivatives of `linalg.Factor` are themselves
-not to be differentiated.
+A Hessian by automatic differentiation would be silently wrong, because the derivative of `linalg.Factor` is itself not
+differentiable.
 """
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 
-from ...params import Trainable
-from ..result import Progress
-from .objective import Objective, OptimiseResult
+from ..result import OptimiseResult
+from .objective import Objective
 
 __all__ = ["Minimum", "descend", "eigen_corrected", "hessian", "projected_newton"]
 
@@ -21,11 +19,11 @@ Function = Callable[[np.ndarray], tuple[float, np.ndarray]]
 
 GRADIENT, DECREASE = 1e-6, 1e-9  # as in `lbfgsb`
 ARMIJO, HALVINGS = 1e-4, 50
-NEAR = 1e-3  # what is nearer to its bound than this (and than the projected gradient is long) may be held there
+NEAR = 1e-3  # a number nearer to its bound than this, and than the norm of the projected gradient, may be held there
 
 
 class Minimum(NamedTuple):
-    """Where the descent ended: x, f(x), ∇f(x), and whether a minimum is there."""
+    """A point: x, f(x), ∇f(x), and whether it is a minimum."""
 
     x: np.ndarray
     value: float
@@ -34,35 +32,26 @@ class Minimum(NamedTuple):
 
 
 def projected_newton(
-    bound: Callable,
-    free: Trainable,
-    data: Any,
-    *,
-    box: tuple[Any, Any] = (-np.inf, np.inf),
-    max_iter: int = 50,
-    progress: Progress | None = None,
-    scale: float = 1.0,
+    objective: Objective, *, max_iter: int = 50, box: tuple[Any, Any] = (-np.inf, np.inf)
 ) -> OptimiseResult:
-    """Maximises `bound(model, data)` over the free numbers of a model by projected Newton steps (Izmailov 3.3,
-    means-PN; Bertsekas 1982).
+    """Minimises the objective by projected Newton steps (Izmailov 3.3, means-PN; Bertsekas 1982).
 
-    `box` = (lower, upper), numbers or vectors [P], bounds the unconstrained numbers; a start outside is moved to its
-    border. An iteration costs at most 2P gradients for the Hessian, and one for each trial point: made for a handful of
-    hyperparameters (P ≤ 10 or so) of a smooth bound, where it ends after few iterations and does not mind their scales;
-    for pseudo-points take `lbfgsb`. `bound` and `scale`: as there. `Record.gradient_norm` is that of the projected
-    gradient x − [x − ∇f]. Raises FitError when the start is not finite, ValueError when the box is empty.
+    `box` = (lower, upper), numbers or vectors [P], bounds the unconstrained numbers; a start outside is moved to the
+    border. An iteration costs at most 2P gradients for the Hessian, and one for each trial point. This suits a handful
+    of hyperparameters (P ≤ 10 or so) of a smooth bound: few iterations, whatever the scales of the numbers. For
+    pseudo-points use `lbfgsb`. `Record.gradient_norm` is that of the projected gradient x − [x − ∇f]. Raises FitError
+    when the start is not finite, ValueError when the box is empty.
     """
-    lower, upper = (np.broadcast_to(np.asarray(side, float), free.vector.shape) for side in box)
+    dtype = objective.numbers.dtype
+    lower, upper = (np.broadcast_to(np.asarray(side, float), objective.best.shape) for side in box)
     if not (lower <= upper).all():
         raise ValueError("the box is empty: a lower bound is above its upper one")
-    inside = jnp.asarray(np.clip(np.asarray(free.vector, float), lower, upper), free.dtype)
-    start = eqx.tree_at(lambda f: f.parts, free, free.split(inside))
-    climb = Objective(bound, start, data, scale=scale, progress=progress, total=max_iter)
-    first = Minimum(climb.best, *climb.first(), False)
-    precision = float(jnp.finfo(free.dtype).eps)
-    notify = lambda x, norm: climb.record(x, norm=norm)
-    found = descend(climb, first, lower, upper, max_iter=max_iter, notify=notify, precision=precision)
-    return climb.maximum(found.converged)
+    objective.best = objective.previous = np.clip(objective.best, lower, upper).astype(dtype).astype(float)
+    first = Minimum(objective.best, *objective.start(), False)
+    notify = lambda x, norm: objective.record(x, max_iter, norm=norm)
+    precision = float(jnp.finfo(dtype).eps)
+    found = descend(objective, first, lower, upper, max_iter=max_iter, notify=notify, precision=precision)
+    return objective.result(found.converged)
 
 
 def descend(
@@ -75,12 +64,12 @@ def descend(
     notify: Callable[[np.ndarray, float], None] = lambda x, norm: None,
     precision: float = float(np.finfo(float).eps),
 ) -> Minimum:
-    """A minimum within lower ≤ x ≤ upper of a function that gives its value (infinity where it has none) and gradient.
+    """A minimum within lower ≤ x ≤ upper of a function that returns f (infinity where it is not defined) and ∇f.
 
-    What lies at its bound with a gradient that points outwards is held; on the others F, d = −H⁺_FF⁻¹ ∇_F f, and
-    x(α) = [x + αd] is halved back to until f has fallen enough (Armijo). Converged when no component of x − [x − ∇f]
-    exceeds 1e-6, or when f falls by less than 1e-9 of itself. `notify` is told of each iteration's x and
-    ‖x − [x − ∇f]‖; `precision` is the ε of the function's arithmetic.
+    A number at its bound whose gradient points outwards is held there. On the other numbers F, d = −H⁺_FF⁻¹ ∇_F f, and
+    α is halved until f([x + αd]) is low enough (Armijo). It has converged when no component of x − [x − ∇f] exceeds
+    1e-6, or when f falls by less than 1e-9 of itself. `notify` gets x and ‖x − [x − ∇f]‖ after each iteration;
+    `precision` is the ε of the function's arithmetic.
     """
     at = start._replace(converged=bool(np.abs(_residual(start, lower, upper)).max(initial=0) <= GRADIENT))
     for _ in range(max_iter):
@@ -90,7 +79,7 @@ def descend(
         direction = _newton_direction(function, at, held, lower, upper, precision)
         new = _backtrack(function, at, direction, held, lower, upper)
         if new is None:
-            # Nothing is lower. That is a minimum, if nothing was to be gained.
+            # No trial point is lower. x is a minimum if the quadratic model promised no gain either.
             promised = at.gradient @ (at.x - np.clip(at.x + direction, lower, upper))
             return at._replace(converged=bool(promised <= DECREASE * max(abs(at.value), 1)))
         residual = _residual(new, lower, upper)
@@ -105,8 +94,9 @@ def hessian(
 ) -> np.ndarray:
     """Hᵢⱼ = [∂ⱼf(x + h eᵢ) − ∂ⱼf(x − h eᵢ)] / 2h for i, j in `moving`, made symmetric; 2 gradients a row.
 
-    h = ε^¼ max(1, |xᵢ|), as gradients carry noise well above ε. At a bound, and before a point without a value, the
-    difference is one-sided. What has no value on either side moves on its own, like the stiffest of the others.
+    h = ε^¼ max(1, |xᵢ|), because gradients carry errors well above ε. The difference is one-sided at a bound and beside
+    a point where f is not finite. A number with no finite value on either side gets the greatest curvature of the
+    others, and no off-diagonal elements.
     """
     rows = []
     for i in moving:
@@ -128,7 +118,7 @@ def hessian(
 def eigen_corrected(H: np.ndarray, precision: float) -> tuple[np.ndarray, np.ndarray]:
     """λ⁺ and U of the positive definite H⁺ = U diag(λ⁺) Uᵀ, λ⁺ᵢ = max(|λᵢ|, √ε maxⱼ|λⱼ|), of a symmetric H = UΛUᵀ.
 
-    Where H curves downwards, a step goes away from the saddle by as much as it would go to a minimum.
+    Where the curvature is negative, a step leads away from the saddle, as far as it would lead to a minimum.
     """
     curvature, U = np.linalg.eigh(H)
     curvature = np.abs(curvature)
@@ -136,19 +126,19 @@ def eigen_corrected(H: np.ndarray, precision: float) -> tuple[np.ndarray, np.nda
 
 
 def _residual(at, lower, upper):
-    """x − [x − ∇f]: zero at a minimum within the box, and there alone."""
+    """x − [x − ∇f], which is zero exactly at the minima within the box."""
     return at.x - np.clip(at.x - at.gradient, lower, upper)
 
 
 def _held(at, lower, upper):
-    """Bertsekas' active set: at a bound, or so near that it may as well be, with a gradient that points outwards."""
+    """Bertsekas' active set: numbers at or very near a bound, with a gradient that points outwards."""
     near = min(NEAR, float(np.linalg.norm(_residual(at, lower, upper))))
     outwards = ((at.x <= lower + near) & (at.gradient > 0)) | ((at.x >= upper - near) & (at.gradient < 0))
     return outwards | (lower == upper)
 
 
 def _newton_direction(function, at, held, lower, upper, precision):
-    """−H⁺⁻¹∇f on what moves; −∇f on what is held, which takes it to its bound."""
+    """−H⁺⁻¹∇f on the numbers that move; −∇f on those that are held, which takes them to their bounds."""
     direction, moving = -at.gradient, np.flatnonzero(~held)
     if len(moving):
         curvature, U = eigen_corrected(hessian(function, at, lower, upper, moving, precision), precision)
@@ -157,8 +147,8 @@ def _newton_direction(function, at, held, lower, upper, precision):
 
 
 def _backtrack(function, at, direction, held, lower, upper) -> Minimum | None:
-    """The first x(α), α = 1, ½, ¼, …, with  f(x) − f(x(α)) ≥ σ [−α ∇_F fᵀd_F + ∇_A fᵀ(x − x(α))_A], where A is held
-    (Bertsekas 1982).
+    """The first x(α), α = 1, ½, ¼, …, with  f(x) − f(x(α)) ≥ σ [−α ∇_F fᵀd_F + ∇_A fᵀ(x − x(α))_A], where A are the
+    held numbers (Bertsekas 1982); None if there is none.
     """
     slope = -(at.gradient @ np.where(held, 0, direction))
     for alpha in 0.5 ** np.arange(HALVINGS):

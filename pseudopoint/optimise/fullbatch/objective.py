@@ -1,6 +1,8 @@
-"""What full-batch optimisers share: a bound as a function of one vector, the best point so far, and the records."""
+"""A bound as a function of one vector: what all full-batch optimisers share."""
 
+import dataclasses
 import time
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -8,127 +10,150 @@ import jax
 import numpy as np
 
 from ...compilation import CompileMode, program
-from ...params import cast
-from ..result import FitError, OptimiseResult, Record
+from ...params import Trainable, cast
+from ..result import FitError, OptimiseResult, Progress, Record
 
-__all__ = ["Objective"]
-
-
-def _value_and_gradient(bound, free, vector, data, carry):
-    def objective(x):
-        model = free.rebuild(x)
-        return (bound(model, data), None) if carry is None else bound(model, data, carry)
-
-    (value, carry), gradient = jax.value_and_grad(objective, has_aux=True)(free.split(vector))
-    return value, gradient, carry
+__all__ = ["Objective", "evaluate"]
 
 
-def evaluated(compile_mode: CompileMode, *at: Any) -> tuple[Any, Any, Any]:
-    """The bound, its gradient an array a field, and the next carry, by a program compiled in that compile_mode."""
-    return program(_value_and_gradient, compile_mode, (0,))(*at)
+def evaluate(function: Callable, has_aux: bool, model: Any, data: Any) -> tuple[Any, Any]:
+    """(value, aux) of an objective; aux is None if it has none."""
+    return function(model, data) if has_aux else (function(model, data), None)
 
 
-def _flat(parts):
-    """End to end, as SciPy has them."""
+def _value_and_gradient(function, has_aux, numbers, vector, data):
+    """The value, its gradient as one array per field, and aux."""
+    of_parts = lambda parts: evaluate(function, has_aux, numbers.rebuild(parts), data)
+    (value, aux), gradient = jax.value_and_grad(of_parts, has_aux=True)(numbers.split(vector))
+    return value, gradient, aux
+
+
+@partial(jax.jit, static_argnums=(0, 1))
+def _negative_value(function, has_aux, numbers, vector, data):
+    return -evaluate(function, has_aux, numbers.rebuild(vector), data)[0]
+
+
+def _rebuilt(numbers, vector):
+    return numbers.rebuild(vector)
+
+
+def _flat(parts) -> np.ndarray:
+    """One float64 vector, as SciPy takes it."""
     return np.concatenate([np.zeros(0), *(np.ravel(part) for part in parts)], dtype=float)
 
 
-@partial(jax.jit, static_argnums=0)
-def _value(bound, free, vector, data):
-    return -bound(free.rebuild(vector), data)
-
-
-def _rebuilt(free, vector):
-    """The model of a vector: one program, where every operation by itself would be one."""
-    return free.rebuild(vector)
-
-
 class Objective:
-    """A bound as a function to be minimised, of the unconstrained numbers in SciPy's float64, divided by `scale`. It
-    remembers the best point whose gradient it knows, and what happened. `compile_mode` is that of its `program`.
+    """f(x) = −function(model, data)/scale, of the trainable numbers x of a model in float64, to be minimised.
+
+    `function` is a named function, since it is compiled once for each function and shape. It returns the bound, or with
+    `has_aux` the pair (bound, aux), as for `jax.value_and_grad`; the aux of the best point is part of the result. An
+    inner loop starts from where it ended at the best point so far if `resume(model, aux)` puts that into the model of
+    the next evaluation (with the same shapes). Pass the number of rows as `scale`, so that tolerances mean the same for
+    every table. `compile_mode` is that of `compilation.program`.
+
+    An objective belongs to one run of an optimiser: it keeps the best point whose gradient is known, and the history.
     """
 
     def __init__(
-        self, bound, free, data, *, carry=None, scale=1.0, progress=None, total=0, compile_mode: CompileMode = None
+        self,
+        function: Callable,
+        numbers: Trainable,
+        data: Any,
+        *,
+        has_aux: bool = False,
+        resume: Callable[[Any, Any], Any] | None = None,
+        scale: float = 1.0,
+        progress: Progress | None = None,
+        compile_mode: CompileMode = None,
     ):
-        self.bound, self.free, self.data, self.scale = bound, free, data, scale
+        self.function, self.has_aux, self.resume = function, has_aux, resume
+        self.given = numbers, data
+        self.numbers, self.data, self.scale, self.progress = numbers, data, scale, progress
         self.compile_mode: CompileMode = compile_mode
-        self.fine = free, data
-        self.best_carry = carry
-        self.progress, self.total = progress, total
-        self.lowest, self.best, self.norm = np.inf, _flat(free.parts), np.nan
-        self.count, self.rejected = 0, 0
+        self.lowest, self.best, self.gradient_norm, self.aux = np.inf, _flat(numbers.parts), np.nan, None
+        self.evaluations, self.rejected = 0, 0
         self.history: list[Record] = []
-        self.start, self.previous = time.perf_counter(), self.best
+        self.began, self.previous = time.perf_counter(), self.best
 
     def __call__(self, x: np.ndarray) -> tuple[float, np.ndarray]:
-        """−bound/scale and its gradient; infinity and zeros where either is not finite."""
-        self.count += 1
-        vector = jax.numpy.asarray(x, self.free.dtype)
-        value, gradient, carry = evaluated(self.compile_mode, self.bound, self.free, vector, self.data, self.best_carry)
+        """f(x) and ∇f(x); infinity and zeros where either is not finite."""
+        self.evaluations += 1
+        value, gradient, aux = self._evaluate(x, self.data)
         value, gradient = -float(value) / self.scale, -_flat(gradient) / self.scale
         if not (np.isfinite(value) and np.isfinite(gradient).all()):
             self.rejected += 1
             return np.inf, np.zeros_like(gradient)
         if value < self.lowest:
-            self.lowest, self.best, self.norm = value, x.copy(), float(np.linalg.norm(gradient))
-            self.best_carry = carry
+            self.lowest, self.best, self.gradient_norm = value, x.copy(), float(np.linalg.norm(gradient))
+            self._keep(aux)
         return value, gradient
 
+    def _evaluate(self, x, data):
+        vector = jax.numpy.asarray(x, self.numbers.dtype)
+        run = program(_value_and_gradient, self.compile_mode, (0, 1))
+        return run(self.function, self.has_aux, self.numbers, vector, data)
+
+    def _keep(self, aux):
+        self.aux = aux
+        if self.resume is not None:
+            self.numbers = dataclasses.replace(self.numbers, model=self.resume(self.numbers.model, aux))
+
     def value(self, x: np.ndarray) -> float:
-        """−bound/scale alone, for a third of the work; infinity where it is not finite. There is no carry."""
-        self.count += 1
-        vector = jax.numpy.asarray(x, self.free.dtype)
-        value = float(_value(self.bound, self.free, vector, self.data)) / self.scale
+        """f(x) alone, for about a third of the work; infinity where it is not finite."""
+        self.evaluations += 1
+        vector = jax.numpy.asarray(x, self.numbers.dtype)
+        value = float(_negative_value(self.function, self.has_aux, self.numbers, vector, self.data)) / self.scale
         if not np.isfinite(value):
             self.rejected += 1
             return np.inf
         return value
 
-    def slope(self, x: np.ndarray, data: Any) -> np.ndarray:
-        """The gradient of −bound on other rows, which counts for nothing."""
-        vector = jax.numpy.asarray(x, self.free.dtype)
-        return -_flat(evaluated(self.compile_mode, self.bound, self.free, vector, data, self.best_carry)[1])
+    def gradient_on(self, data: Any, x: np.ndarray) -> np.ndarray:
+        """scale · ∇f(x) on other rows; neither counted nor kept."""
+        return -_flat(self._evaluate(x, data)[1])
 
-    def first(self) -> tuple[float, np.ndarray]:
-        """At the start. Raises FitError where it is not finite."""
-        value, gradient = self(self.best)
+    def start(self) -> tuple[float, np.ndarray]:
+        """f and ∇f at the best point so far, in the model's own precision, which later evaluations keep to.
+
+        After evaluations in float32 their lowest value is forgotten: rounding may have put it out of reach. Raises
+        FitError where f or ∇f is not finite.
+        """
+        value, gradient = self._restart(*self.given)
         if not np.isfinite(value):
             raise FitError("the bound is not finite at the initial hyperparameters")
         return value, gradient
 
-    def coarsen(self) -> bool:
-        """Evaluations are in float32 from now on, the start's first; whether it is finite."""
-        self.free, self.data, self.best_carry = cast((self.free, self.data, self.best_carry), np.float32)
-        return bool(np.isfinite(self(self.best)[0]))
+    def start_in_float32(self) -> bool:
+        """The same in float32; returns whether f and ∇f are finite there."""
+        return bool(np.isfinite(self._restart(*cast(self.given, np.float32))[0]))
 
-    def refine(self) -> None:
-        """Evaluations are in the model's own precision from now on, the best point's first: what float32 took for its
-        bound may never be seen again. Raises FitError where it is not finite."""
-        (self.free, self.data), self.lowest = self.fine, np.inf
-        self.best_carry = cast(self.best_carry, self.free.dtype)
-        self.first()
+    def _restart(self, numbers, data):
+        self.numbers, self.data, self.lowest = numbers, data, np.inf
+        if self.aux is not None:
+            self._keep(cast(self.aux, numbers.dtype))
+        return self(self.best)
 
-    def record(self, x: np.ndarray, step_size: float | None = None, norm: float | None = None) -> None:
-        """An iteration has ended at x. The step is the way it made, and the norm that of the best point's gradient, but
-        for optimisers that know better.
+    def record(self, x: np.ndarray, total: int, *, step_size: float | None = None, norm: float | None = None) -> None:
+        """Adds the iteration that ended at x, of at most `total`, to the history.
+
+        By default its step size is the distance from the previous x, and its norm that of the best point's gradient.
         """
         step = float(np.linalg.norm(x - self.previous)) if step_size is None else step_size
-        norm = self.norm if norm is None else norm
+        norm = self.gradient_norm if norm is None else norm
         self.previous = x.copy()
-        seconds = time.perf_counter() - self.start
-        bound = -self.lowest * self.scale
-        self.history.append(Record(len(self.history) + 1, bound, norm, step, self.rejected, seconds, self.total))
+        seconds, bound = time.perf_counter() - self.began, -self.lowest * self.scale
+        self.history.append(Record(len(self.history) + 1, bound, norm, step, self.rejected, seconds, total))
         if self.progress is not None:
             self.progress(self.history[-1])
 
-    def model(self) -> Any:
-        """The best model seen."""
-        free, _ = self.fine
-        return program(_rebuilt, "once")(free, jax.numpy.asarray(self.best, free.dtype))
+    def best_model(self) -> Any:
+        """The model of the best point so far, in its own precision."""
+        numbers, _ = self.given
+        model = program(_rebuilt, "once")(numbers, jax.numpy.asarray(self.best, numbers.dtype))
+        return model if self.resume is None else self.resume(model, cast(self.aux, numbers.dtype))
 
-    def maximum(self, converged: bool) -> OptimiseResult:
+    def result(self, converged: bool) -> OptimiseResult:
         """The best model seen, and how it was found."""
-        bound, history = -self.lowest * self.scale, tuple(self.history)
-        carry = cast(self.best_carry, self.fine[0].dtype)
-        return OptimiseResult(self.model(), carry, bound, history, self.count, self.rejected, converged)
+        numbers, _ = self.given
+        bound, history, aux = -self.lowest * self.scale, tuple(self.history), cast(self.aux, numbers.dtype)
+        return OptimiseResult(self.best_model(), aux, bound, history, self.evaluations, self.rejected, converged)

@@ -1,4 +1,4 @@
-"""The minibatch loop: draws rows, runs a stepper over them in compiled segments, keeps a history."""
+"""The minibatch loop: draws rows, runs a stepper over them in compiled segments, and records a history."""
 
 import time
 from typing import Any
@@ -11,15 +11,14 @@ from jax import lax
 from ...compilation import program
 from ...data import Dataset, draw, take
 from ...posteriors import Model
-from ..fullbatch import FitError
-from ..result import Progress, Record
+from ..result import FitError, Progress, Record
 from . import AbstractStepper
 
 __all__ = ["TrainState", "fit", "start"]
 
 
 class TrainState(eqx.Module):
-    """Exactly what is needed to go on: a fit resumed from it draws the same rows and makes the same steps."""
+    """All that a fit needs to resume: from it, `fit` draws the same rows and takes the same steps."""
 
     model: Model
     stepper_state: Any
@@ -34,7 +33,6 @@ def start(model: Model, stepper: AbstractStepper, data: Dataset, seed: int = 0) 
 
 
 def _first(stepper, model, num_data):
-    """One program: run by itself, every operation would be one to compile."""
     return stepper.init(model, num_data)
 
 
@@ -46,11 +44,11 @@ def _segment(stepper, model, state, batches, rows, num_data):
     return lax.scan(body, (model, state), (batches, rows))
 
 
-def _alike(steps: int, most: int) -> int:
-    """The length of segments: a divisor of `steps` between ½ and 1, 1 and 2, or ⅒ and ½ of `most`, if there is one."""
-    about = range(min(most, steps), (most - 1) // 2, -1), range(most + 1, 2 * most)
-    short = range(most // 2, max(most // 10, 1), -1)
-    return next((size for sizes in (*about, short) for size in sizes if steps % size == 0), most)
+def _equal_segments(steps: int, size: int) -> int:
+    """A divisor of `steps` between ½ and 1, 1 and 2, or ⅒ and ½ of `size`, in that order; `size` if there is none."""
+    near = range(min(size, steps), (size - 1) // 2, -1), range(size + 1, 2 * size)
+    short = range(size // 2, max(size // 10, 1), -1)
+    return next((length for lengths in (*near, short) for length in lengths if steps % length == 0), size)
 
 
 def fit(
@@ -63,16 +61,16 @@ def fit(
     segment: int = 50,
     progress: Progress | None = None,
 ) -> tuple[TrainState, tuple[Record, ...]]:
-    """`steps` more steps on minibatches of `data`, and one record a segment (its mean bound).
+    """`steps` more steps on minibatches of `data`, and one record per segment (the mean bound of its steps).
 
-    A segment is of `segment` steps, or of half to twice as many or fewer, where that makes all alike: each length is a
-    program to compile. Rows stay on the host until their segment is run, so that `data` may be larger than memory
-    allows to copy. Raises FitError when a whole segment had to be rejected.
+    A segment has about `segment` steps: between a tenth and twice as many where that makes all segments equally long,
+    because every length is a program to compile. Rows stay on the host until their segment runs, so that `data` may be
+    larger than the memory of the device. Raises FitError when all steps of a segment are rejected.
     """
-    batch_size, segment = min(batch_size, len(data)), _alike(steps, segment)
+    batch_size, segment = min(batch_size, len(data)), _equal_segments(steps, segment)
     history: list[Record] = []
     last = state.step + steps
-    # Several functions keep XLA's newer loops, a quarter faster for softmax; for one they are no faster.
+    # With several latent functions, XLA's default loops make the steps of softmax a quarter faster.
     run = program(_segment, "brief" if state.model.likelihood.latents == 1 else None, (5,))
     clock, done = time.perf_counter(), 0
     while done < steps:

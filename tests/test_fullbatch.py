@@ -1,4 +1,6 @@
-"""L-BFGS-B on functions whose maximum is known, walls of NaN, and what it tells on the way."""
+"""Objectives, L-BFGS-B and its rounds, on functions whose maximum is known and at walls of NaN."""
+
+from functools import partial
 
 import equinox as eqx
 import jax
@@ -9,10 +11,8 @@ import pytest
 from pseudopoint.data import dataset
 from pseudopoint.kernels import Matern52
 from pseudopoint.likelihoods import Gaussian
-from pseudopoint.optimise import fullbatch as minimisers
-from pseudopoint.optimise.fullbatch import FitError, lbfgs, lbfgsb
-from pseudopoint.optimise.fullbatch.objective import Objective
-from pseudopoint.optimise.fullbatch.units import units
+from pseudopoint.optimise.fullbatch import FitError, Objective, lbfgsb, lbfgsb_in_rounds
+from pseudopoint.optimise.fullbatch.rounds import ROUND, units
 from pseudopoint.optimise.named import tight
 from pseudopoint.optimise.result import Record
 from pseudopoint.params import cast, positive, trainable
@@ -62,6 +62,12 @@ def level(point, data):
     return data - jnp.sum((point.x * jnp.array([1.0, 2.0, 3.0])) ** 6) - (point.scale - 3) ** 2
 
 
+def valley(point, data):
+    """Rosenbrock's: long, narrow and bent, with its maximum `data` at x = 1."""
+    x, y = point.x[:-1], point.x[1:]
+    return data - jnp.sum(100 * (y - x**2) ** 2 + (1 - x) ** 2) - (point.scale - 3) ** 2
+
+
 def unreachable(point, data):
     return point.x[0] * jnp.nan
 
@@ -71,8 +77,21 @@ def scaled(point, data):
     return 1000 * hill(point, data)
 
 
+def watched(function):
+    """The function, and a list of (x, data, value) that grows with each evaluation."""
+    seen = []
+
+    def watching(point, data):
+        value = function(point, data)
+        note = lambda *at: seen.append(tuple(np.array(part) for part in at))
+        jax.debug.callback(note, point.x, jnp.asarray(data, point.x.dtype), value)
+        return value
+
+    return watching, seen
+
+
 def test_the_maximum_of_a_concave_function_is_found():
-    result = lbfgsb(hill, at(5.0, 5.0, 5.0), 7.0)
+    result = lbfgsb(Objective(hill, at(5.0, 5.0, 5.0), 7.0))
     np.testing.assert_allclose(result.model.x, TOP, atol=1e-4)
     np.testing.assert_allclose(result.model.scale, np.e, rtol=1e-4)
     np.testing.assert_allclose(result.bound, 7.0, rtol=1e-9)
@@ -81,39 +100,36 @@ def test_the_maximum_of_a_concave_function_is_found():
 
 
 def test_what_is_frozen_stays():
-    result = lbfgsb(hill, at(5.0, 5.0, 5.0, frozen=[lambda p: p.scale]), 7.0)
+    result = lbfgsb(Objective(hill, at(5.0, 5.0, 5.0, frozen=[lambda p: p.scale]), 7.0))
     assert float(result.model.scale) == 3.0
     np.testing.assert_allclose(result.model.x, TOP, atol=1e-4)
 
 
 @pytest.mark.parametrize("probe", [None, 7.0], ids=["plain", "in units"])
-def test_lbfgsb_stays_in_a_box_and_finds_the_best_point_of_it(probe):
-    seen = []
-
-    def watched(point, data):
-        jax.debug.callback(lambda x: seen.append(np.array(x)), point.x)
-        return hill(point, data)
-
+def test_a_box_is_kept_to_and_its_best_point_found(probe):
+    bound, seen = watched(hill)
     lower, upper = np.array([-np.inf, -0.5, -np.inf, -np.inf]), np.full(4, np.inf)
-    result = lbfgsb(watched, at(5.0, 5.0, 5.0), 7.0, probe=probe, box=(lower, upper))
+    optimise = lbfgsb if probe is None else partial(lbfgsb_in_rounds, probe=probe)
+    result = optimise(Objective(bound, at(5.0, 5.0, 5.0), 7.0), box=(lower, upper))
     # With x₁ at its side, the best of the others solves the quadratic's own equations.
     rest = TOP[[0, 2]] - np.linalg.solve(CURVATURE[np.ix_([0, 2], [0, 2])], CURVATURE[[0, 2], 1] * (-0.5 - TOP[1]))
     np.testing.assert_allclose(result.model.x, [rest[0], -0.5, rest[1]], atol=1e-3)
     np.testing.assert_allclose(result.model.scale, np.e, atol=1e-3)
-    inside = np.array(seen)[:, 1] >= -0.5 - 1e-9
-    assert inside.all() if probe is None else inside.mean() > 0.5  # units look around, wherever that is
+    inside = np.array([x[1] >= -0.5 - 1e-9 for x, *_ in seen])
+    assert inside.all() if probe is None else inside.mean() > 0.5  # units are measured on both sides
 
 
 def test_the_scale_changes_tolerances_and_not_the_bound():
-    result, one = lbfgsb(scaled, at(5.0, 5.0, 5.0), 7.0, scale=1000.0), lbfgsb(hill, at(5.0, 5.0, 5.0), 7.0)
+    result = lbfgsb(Objective(scaled, at(5.0, 5.0, 5.0), 7.0, scale=1000.0))
+    one = lbfgsb(Objective(hill, at(5.0, 5.0, 5.0), 7.0))
     np.testing.assert_allclose(result.bound, 7000.0, rtol=1e-9)
     assert abs(result.evaluations - one.evaluations) <= 2
 
 
 def test_records_are_monotone_and_progress_sees_them_as_they_are_made():
     seen = []
-    result = lbfgsb(hill, at(5.0, 5.0, 5.0), 7.0, progress=seen.append)
-    assert tuple(seen) == result.history and all(type(record) is Record for record in seen)
+    result = lbfgsb(Objective(hill, at(5.0, 5.0, 5.0), 7.0, progress=seen.append), max_iter=50)
+    assert tuple(seen) == result.history and all(type(record) is Record and record.total == 50 for record in seen)
     history = {name: np.array(column) for name, column in zip(Record._fields, zip(*seen, strict=True), strict=True)}
     assert history["step"].tolist() == list(range(1, len(seen) + 1))
     assert (np.diff(history["bound"]) >= 0).all() and (np.diff(history["seconds"]) >= 0).all()
@@ -123,56 +139,50 @@ def test_records_are_monotone_and_progress_sees_them_as_they_are_made():
 
 
 def test_the_number_of_iterations_is_kept_to():
-    result = lbfgsb(hill, at(5.0, 5.0, 5.0), 7.0, max_iter=3)
+    result = lbfgsb(Objective(hill, at(5.0, 5.0, 5.0), 7.0), max_iter=3)
     assert len(result.history) == 3 and not result.converged
     assert result.bound < 7.0 - 1e-6
 
 
 @pytest.mark.parametrize("scale", [1.0, 8.0])
-def test_it_has_converged_where_ten_iterations_gain_less_than_enough_of_the_bound(scale):
-    whole, brief = (lbfgsb(level, at(5.0, 5.0, 5.0), 7.0, scale=scale, enough=enough) for enough in (0.0, 0.1))
+def test_it_has_converged_where_ten_iterations_gain_less_than_asked(scale):
+    climb = lambda min_gain: lbfgsb_in_rounds(Objective(level, at(5.0, 5.0, 5.0), 7.0, scale=scale), min_gain=min_gain)
+    whole, brief = climb(0.0), climb(0.1)
     gains = np.array([record.bound for record in whole.history])
     gains = gains[10:] - gains[:-10]
     assert brief.converged and len(brief.history) < len(whole.history)
     assert len(brief.history) == 10 + 1 + np.argmax(gains < 0.1)  # the first ten that do not
-    first = lbfgsb(level, at(5.0, 5.0, 5.0), 7.0, scale=scale, enough=1e9)
-    assert len(first.history) == 20  # not before it has its pairs
+    assert len(climb(1e9).history) == 20  # not before it has its pairs
     assert brief.history[-1].bound == brief.bound == float(jax.jit(level)(brief.model, 7.0))
     assert whole.bound - 0.1 < brief.bound
 
 
-@pytest.mark.parametrize("coarse", [None, lambda model: True], ids=["float64", "float32 first"])
-def test_enough_is_asked_of_the_iterations_of_one_round_and_again_in_float64(coarse):
-    result, rough = climbed(coarse, level, enough=0.01, scale=10.0)
-    assert result.converged and result.bound > 7.0 - 0.05
-    assert rough.any() == (coarse is not None) and not rough[-1]
+def test_without_a_probe_one_round_is_plain_lbfgsb():
+    make = lambda: Objective(level, at(5.0, 5.0, 5.0), 7.0)
+    plain, one = lbfgsb(make()), lbfgsb_in_rounds(make())
+    assert [record.bound for record in one.history] == [record.bound for record in plain.history]
+    assert one.converged == plain.converged and one.evaluations == plain.evaluations
 
 
 def test_a_step_over_a_wall_is_undone_and_the_maximum_still_found():
-    result = lbfgsb(walled, at(0.0), 0.0)
+    result = lbfgsb(Objective(walled, at(0.0), 0.0))
     assert result.rejected > 0
     np.testing.assert_allclose(result.model.x, 0.9, atol=1e-3)
     np.testing.assert_allclose(result.bound, 0.0, atol=1e-4)
 
 
 def test_where_the_maximum_lies_behind_the_wall_the_best_point_before_it_is_returned():
-    result = lbfgsb(cut_off, at(0.0), 0.0)
+    result = lbfgsb(Objective(cut_off, at(0.0), 0.0))
     x = float(result.model.x[0])
     assert result.rejected > 0 and 0.9 < x < 1
     assert result.bound == float(jax.jit(cut_off)(result.model, 0.0)) >= max(record.bound for record in result.history)
 
 
-@pytest.mark.parametrize("bound", [walled, cut_off, lying])
-def test_the_best_of_all_points_that_were_tried_is_returned(bound, monkeypatch):
-    tried, evaluate = [], minimisers.objective.evaluated
-
-    def watched(*arguments):
-        value, gradient, carry = evaluate(*arguments)
-        tried.append(float(value))
-        return value, gradient, carry
-
-    monkeypatch.setattr(minimisers.objective, "evaluated", watched)
-    result = lbfgsb(bound, at(0.0), 0.0)
+@pytest.mark.parametrize("function", [walled, cut_off, lying])
+def test_the_best_of_all_points_that_were_tried_is_returned(function):
+    bound, seen = watched(function)
+    result = lbfgsb(Objective(bound, at(0.0), 0.0))
+    tried = np.array([value for *_, value in seen])
     assert result.bound == np.nanmax(tried) and len(tried) == result.evaluations
     assert result.rejected == np.isnan(tried).sum()
 
@@ -180,7 +190,39 @@ def test_the_best_of_all_points_that_were_tried_is_returned(bound, monkeypatch):
 @pytest.mark.parametrize("bound", [unreachable, sharp])
 def test_a_start_without_a_finite_bound_and_gradient_is_a_fit_error(bound):
     with pytest.raises(FitError, match="not finite at the initial hyperparameters"):
-        lbfgsb(bound, at(0.0), 0.0)
+        lbfgsb(Objective(bound, at(0.0), 0.0))
+
+
+# --- Auxiliary output ---
+
+
+def hill_with_aux(point, data):
+    """`hill`, and one more than the scale; the place of the bound."""
+    return hill(point, data), (point.scale + 1, point.x)
+
+
+def one_more(point, aux):
+    return eqx.tree_at(lambda p: p.scale, point, aux[0])
+
+
+def test_the_auxiliary_output_is_that_of_the_best_point():
+    result = lbfgsb(Objective(hill_with_aux, at(5.0, 5.0, 5.0), 7.0, has_aux=True))
+    np.testing.assert_array_equal(result.aux[1], result.model.x)
+    np.testing.assert_array_equal(result.aux[0], result.model.scale + 1)
+    plain = lbfgsb(Objective(hill, at(5.0, 5.0, 5.0), 7.0))
+    assert plain.aux is None and [r.bound for r in plain.history] == [r.bound for r in result.history]
+
+
+def test_an_evaluation_resumes_from_the_best_point_so_far():
+    # What resumes is held: it is 3 at first, and grows by 1 with every point that is better than all before.
+    numbers = at(5.0, 5.0, 5.0, frozen=[lambda p: p.scale])
+    objective = Objective(hill_with_aux, numbers, 7.0, has_aux=True, resume=one_more)
+    values = [value for value, _ in (objective.start(), *(objective(k * TOP) for k in (0.0, 1.0, 0.5)))]
+    assert values[2] < values[1] < values[0] and values[3] > values[2]
+    assert float(objective.best_model().scale) == 3 + 3
+    assert objective.start_in_float32() and {x.dtype for x in jax.tree.leaves(objective.aux)} == {jnp.dtype("float32")}
+    result = objective.result(True)
+    assert {x.dtype for x in jax.tree.leaves((result.aux, result.model))} == {jnp.dtype("float64")}
 
 
 # --- Units ---
@@ -203,12 +245,12 @@ def plane(Z, scale=2.0):
 
 
 def test_units_are_the_fourth_root_of_the_curvature_alike_for_a_column_with_geometric_mean_1():
-    climb = Objective(bent, plane(np.ones((3, 2))), 1.0)
+    objective = Objective(bent, plane(np.ones((3, 2))), 1.0)
     expected = np.array([10.0, 1.0] * 3 + [3.0]) ** -1
     expected /= np.exp(np.mean(np.log(expected)))
-    np.testing.assert_allclose(units(climb, 1.0), expected, rtol=1e-6)
-    np.testing.assert_allclose(units(climb, 7.0), expected, rtol=1e-6)  # whatever the bound's own unit
-    assert climb.count == 0 and climb.lowest == np.inf  # a look that no search has seen
+    np.testing.assert_allclose(units(objective, 1.0), expected, rtol=1e-6)
+    np.testing.assert_allclose(units(objective, 7.0), expected, rtol=1e-6)  # whatever the bound's own unit
+    assert objective.evaluations == 0 and objective.lowest == np.inf  # measurements leave no trace
 
 
 def flat_or_not(plane, data):
@@ -225,24 +267,29 @@ def test_units_are_finite_where_a_bound_is_straight_or_not_known_and_1_where_it_
     np.testing.assert_array_equal(straight, np.ones(7))
 
 
-def test_rounds_follow_one_another_in_one_history_each_in_units_of_where_it_begins(monkeypatch):
-    begun, measure = [], lbfgs.units
+def test_rounds_of_twice_the_length_follow_one_another_in_one_history_each_with_units_of_its_own():
+    records, begun = [], []
 
-    def watched(climb, data):
-        begun.append((len(climb.history), data))
-        return measure(climb, data)
+    def bound(point, data):
+        note = lambda data: data == 3.0 and begun.append(len(records))
+        jax.debug.callback(note, jnp.asarray(data))
+        return valley(point, data)
 
-    monkeypatch.setattr(lbfgs, "units", watched)
-    monkeypatch.setattr(lbfgs, "ROUND", 2)
-    short = lbfgsb(hill, at(5.0, 5.0, 5.0), 7.0, max_iter=8, probe=3.0)
-    assert begun == [(0, 3.0), (2, 3.0), (6, 3.0)]  # 2, 4, and 2 of 8 iterations
-    assert [record.step for record in short.history] == list(range(1, 9)) and not short.converged
-    assert (np.diff([record.bound for record in short.history]) >= 0).all()
-    result = lbfgsb(hill, at(5.0, 5.0, 5.0), 7.0, probe=3.0)
-    np.testing.assert_allclose(result.bound, 7.0, rtol=1e-9)  # the bound of the data, not of the probe
+    objective = Objective(bound, at(*np.zeros(30)), 7.0, progress=records.append)
+    result = lbfgsb_in_rounds(objective, max_iter=60, probe=3.0)
+    assert sorted(set(begun)) == [0, ROUND, 3 * ROUND]  # the probe is looked at between rounds alone
+    assert [record.step for record in result.history] == list(range(1, 61)) and not result.converged
+    assert (np.diff([record.bound for record in result.history]) >= 0).all()
+    assert result.bound == float(jax.jit(valley)(result.model, 7.0))  # the bound of the data, not of the probe
+
+
+def test_rounds_in_units_find_the_maximum_too():
+    result = lbfgsb_in_rounds(Objective(hill, at(5.0, 5.0, 5.0), 7.0), probe=3.0)
+    np.testing.assert_allclose(result.bound, 7.0, rtol=1e-9)
     np.testing.assert_allclose(result.model.x, TOP, atol=1e-3)
-    assert result.converged and len(begun) > 5
-    np.testing.assert_allclose(lbfgsb(walled, at(0.0), 0.0, probe=0.0).model.x, 0.9, atol=1e-3)
+    assert result.converged
+    walled_off = lbfgsb_in_rounds(Objective(walled, at(0.0), 0.0), probe=0.0)
+    np.testing.assert_allclose(walled_off.model.x, 0.9, atol=1e-3)
 
 
 def test_pseudo_points_and_hyperparameters_climb_faster_in_units():
@@ -256,8 +303,10 @@ def test_pseudo_points_and_hyperparameters_climb_faster_in_units():
         data = dataset(X, (f - f.mean()) / f.std() + 0.03 * rng.normal(size=1500))
         model = Model(Matern52(np.full(8, 8**0.5), 1.0), Gaussian(0.1), Collapsed(jnp.asarray(X[:150])))
         start = trainable(cast(model, jnp.float64))
-        plain, quick = (lbfgsb(tight, start, data, max_iter=16, scale=1500.0, probe=probe) for probe in (None, data))
-        gains.append(quick.bound - plain.bound)
+        climb = lambda probe, start=start, data=data: lbfgsb_in_rounds(
+            Objective(tight, start, data, scale=1500.0), max_iter=16, probe=probe
+        )
+        gains.append(climb(data).bound - climb(None).bound)
     assert min(gains) > 100, gains
 
 
@@ -270,24 +319,17 @@ def fine_hill(point, data):
     return hill(point, jnp.where(far, jnp.nan, jnp.where(jnp.isinf(data), 7.0, data)))
 
 
-def climbed(coarse, bound=hill, data=7.0, **options):
-    """The result, and the precision of every evaluation."""
-    seen, evaluate = [], minimisers.objective.evaluated
-
-    def watched(compile_mode, bound, free, *rest):
-        seen.append(free.dtype)
-        return evaluate(compile_mode, bound, free, *rest)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(minimisers.objective, "evaluated", watched)
-        patch.setattr(lbfgs, "ROUND", 2)
-        result = lbfgsb(bound, at(5.0, 5.0, 5.0), np.float64(data), probe=np.float64(3.0), coarse=coarse, **options)
-    return result, np.array([dtype == jnp.float32 for dtype in seen])
+def climbed(float32_start, function=level, data=7.0, **options):
+    """The result, and whether each evaluation was in float32."""
+    bound, seen = watched(function)
+    objective = Objective(bound, at(5.0, 5.0, 5.0), np.float64(data), scale=options.pop("scale", 1.0))
+    result = lbfgsb_in_rounds(objective, probe=np.float64(3.0), float32_start=float32_start, **options)
+    return result, np.array([x.dtype == np.float32 for x, *_ in seen])
 
 
-def test_what_float32_does_not_see_any_more_is_climbed_in_float64():
-    result, rough = climbed(lambda model: True)
-    assert rough[0] and not rough[-1] and (np.diff(rough.astype(int)) <= 0).all()  # never back
+def test_what_float32_cannot_resolve_is_left_to_float64():
+    result, in_float32 = climbed(lambda model: True, hill)
+    assert in_float32[0] and not in_float32[-1] and (np.diff(in_float32.astype(int)) <= 0).all()  # never back
     assert result.model.x.dtype == jnp.float64 and result.converged
     np.testing.assert_allclose(result.bound, 7.0, rtol=1e-9)
     np.testing.assert_allclose(result.model.x, TOP, atol=1e-3)
@@ -301,24 +343,31 @@ def test_rounds_are_in_float32_as_long_as_the_model_allows_it():
         asked.append(model.x.dtype)
         return len(asked) == 1
 
-    result, rough = climbed(first_round_alone, max_iter=8)
-    assert rough[0] and not rough[-1] and len(asked) == 2  # not asked again
-    assert asked == [jnp.float64] * 2 and len(result.history) == 8
-    assert result.bound == float(jax.jit(hill)(result.model, 7.0))  # as float64 has it
-    whole, rough = climbed(lambda model: True, max_iter=4)
-    assert rough.all() and len(whole.history) == 4 and not whole.converged
+    result, in_float32 = climbed(first_round_alone, max_iter=20)
+    assert in_float32[0] and not in_float32[-1]
+    assert asked == [jnp.float64] * 2 and len(result.history) == 20  # not asked again
+    assert result.bound == float(jax.jit(level)(result.model, 7.0))  # as float64 has it
+    whole, in_float32 = climbed(lambda model: True, max_iter=4)
+    assert in_float32.all() and len(whole.history) == 4 and not whole.converged
     assert whole.model.x.dtype == jnp.float64
-    np.testing.assert_allclose(whole.bound, hill(whole.model, 7.0), rtol=1e-6)
+    np.testing.assert_allclose(whole.bound, level(whole.model, 7.0), rtol=1e-6)
 
 
-@pytest.mark.parametrize("coarse", [None, lambda model: False])
-def test_without_leave_no_evaluation_is_in_float32(coarse):
-    result, rough = climbed(coarse)
-    assert not rough.any()
+@pytest.mark.parametrize("float32_start", [None, lambda model: False])
+def test_without_leave_no_evaluation_is_in_float32(float32_start):
+    result, in_float32 = climbed(float32_start, hill)
+    assert not in_float32.any()
     np.testing.assert_allclose(result.bound, 7.0, rtol=1e-9)
 
 
-def test_a_start_that_is_not_finite_in_float32_is_climbed_from_in_float64():
-    result, rough = climbed(lambda model: True, fine_hill, np.inf)
-    assert rough.sum() == 1 and rough[0] and result.rejected == 1
+def test_a_start_that_is_not_finite_in_float32_is_left_to_float64():
+    result, in_float32 = climbed(lambda model: True, fine_hill, np.inf)
+    assert in_float32.sum() == 1 and in_float32[0] and result.rejected == 1
     np.testing.assert_allclose(result.bound, 7.0, rtol=1e-9)
+
+
+@pytest.mark.parametrize("float32_start", [None, lambda model: True], ids=["float64", "float32 first"])
+def test_the_least_gain_is_asked_of_each_round_and_again_in_float64(float32_start):
+    result, in_float32 = climbed(float32_start, min_gain=0.01, scale=10.0)
+    assert result.converged and result.bound > 7.0 - 0.05
+    assert in_float32.any() == (float32_start is not None) and not in_float32[-1]
