@@ -228,15 +228,12 @@ def _bijectors(node: Any, inherited: Any = _IDENTITY) -> list[Any]:
     """One bijector for every leaf of the tree, in the order of `jax.tree.leaves`; None where it is not learned."""
     if isinstance(node, eqx.Module):
         fields = [f for f in dataclasses.fields(node) if not f.metadata.get("static", False)]
-        return sum((_bijectors(getattr(node, f.name), _bijector(node, f.metadata)) for f in fields), [])
+        learned = lambda learn: learn is None or getattr(node, learn)
+        own = lambda field: field.get("bijector", _IDENTITY) if learned(field.get("learn")) else None
+        return sum((_bijectors(getattr(node, f.name), own(f.metadata)) for f in fields), [])
     module = lambda x: isinstance(x, eqx.Module)
     children = jax.tree.leaves(node, is_leaf=module)
     return sum((_bijectors(child) if module(child) else [inherited] for child in children), [])
-
-
-def _bijector(node, metadata):
-    learn = metadata.get("learn")
-    return metadata.get("bijector", _IDENTITY) if learn is None or getattr(node, learn) else None
 
 
 Parts = tuple[Array, ...]

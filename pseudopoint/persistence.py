@@ -37,7 +37,7 @@ import safetensors.numpy
 from safetensors import SafetensorError
 
 from . import __version__
-from .files import whole_file
+from .files import FilePath, whole_file
 
 __all__ = ["FORMAT_VERSION", "ModelFileError", "describe", "load", "reading", "save", "writing"]
 
@@ -72,8 +72,6 @@ TOO_MUCH = "cannot hold this tree ({}); make it less deep and store long lists a
 
 # Errors of json, NumPy, safetensors and object.__new__ on content or trees that they cannot handle.
 UNFIT = (ArithmeticError, AttributeError, LookupError, RecursionError, SafetensorError, TypeError, ValueError)
-
-FilePath = str | os.PathLike[str]
 
 
 class ModelFileError(ValueError):

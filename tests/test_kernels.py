@@ -157,10 +157,10 @@ def test_what_is_neither_kernel_nor_number_is_refused_in_a_sentence(other):
 
 def test_powers_and_numbers_that_are_not_positive_are_refused_in_a_sentence():
     with pytest.raises(TypeError, match=r"power: write k \* k"):
-        RADIAL**2
+        _ = RADIAL**2
     for number in (-1.0, np.nan, np.inf, 0):
         with pytest.raises(ValueError, match="^variance=.* must be positive and finite"):
-            RADIAL * number
+            _ = RADIAL * number
 
 
 # --- what is printed -------------------------------------------------------------------------------------------------

@@ -67,8 +67,9 @@ class RobustMax(AbstractRace):
     def expectation(self, mean: Several, variance: Several, y: Rows) -> Rows:
         """p log(1 − ε) + (1 − p) log(ε/(C − 1)), p = P(f_y is largest) = E_{f_y} Π_{j≠y} Φ((f_y − μⱼ)/√vⱼ), by
         Gauss–Hermite with 20 nodes over f_y."""
-        own = self._own(mean, y)
-        p = expect(lambda f: jnp.exp(_log_largest(f, mean, variance, own)), self._of(mean, y), self._of(variance, y))
+        others, std = 1 - self._own(mean, y), jnp.sqrt(jnp.maximum(variance, 1e-12))
+        largest = lambda f: jnp.exp(jnp.sum(others * log_ndtr((f[:, None] - mean) / std), axis=1))  # f [Q, N]
+        p = expect(largest, self._of(mean, y), self._of(variance, y))
         return p * jnp.log1p(-self.epsilon) + (1 - p) * self._log_wrong()
 
     def log_probabilities(self, mean: Several, variance: Several) -> Several:
@@ -98,12 +99,6 @@ def _shares(mean, variance):
     density = jnp.exp(-0.5 * z**2 + jnp.sum(log_below, axis=0) - log_below) / std[:, None]
     p = density @ (half * w).ravel()
     return p / jnp.sum(p)
-
-
-def _log_largest(f, mean, variance, own):
-    """Σ_{j≠y} log Φ((f − μⱼ)/√vⱼ) at nodes f [Q, N] of f_y."""
-    std = jnp.sqrt(jnp.maximum(variance, 1e-12))
-    return jnp.sum((1 - own) * log_ndtr((f[:, None] - mean) / std), axis=1)
 
 
 EULER = float(np.euler_gamma)

@@ -21,16 +21,6 @@ QUICK, SLOW = 100, 130
 # waits. If every thread of the pool waits so (two calls on two cores), the program hangs (seen with jaxlib 0.10.2).
 
 
-@jax.custom_batching.sequential_vmap
-def _cholesky(K):
-    return jnp.linalg.cholesky(K, symmetrize_input=False)
-
-
-@jax.custom_batching.sequential_vmap
-def _inverse_of_chol(L):
-    return _by_halves(L, min(max(QUICK, -(-len(L) // 4)), SLOW))
-
-
 def _by_halves(L, leaf):
     # [A 0; B C]⁻¹ = [A⁻¹ 0; −C⁻¹BA⁻¹ C⁻¹]: products are two to three times faster than LAPACK's solve.
     M = len(L)
@@ -42,9 +32,10 @@ def _by_halves(L, leaf):
 
 
 @jax.custom_jvp
+@jax.custom_batching.sequential_vmap
 def cholesky(K: Float[Array, "M M"]) -> Float[Array, "M M"]:
     """Lower L with LLᵀ = K, NaN where K is not positive definite."""
-    return _cholesky(K)
+    return jnp.linalg.cholesky(K, symmetrize_input=False)
 
 
 @cholesky.defjvp
@@ -57,9 +48,10 @@ def _cholesky_jvp(primals, tangents):
 
 
 @jax.custom_jvp
+@jax.custom_batching.sequential_vmap
 def inverse_of_chol(L: Float[Array, "M M"]) -> Float[Array, "M M"]:
     """L⁻¹ of a lower triangular L."""
-    return _inverse_of_chol(L)
+    return _by_halves(L, min(max(QUICK, -(-len(L) // 4)), SLOW))
 
 
 @inverse_of_chol.defjvp
@@ -88,13 +80,9 @@ def invert(P: Float[Array, "M M"]) -> tuple[Float[Array, "M M"], Scalar]:
 
 
 @partial(jnp.vectorize, signature="(m,m),(m)->(m)")
+@jax.custom_batching.sequential_vmap
 def solve_positive(P: Float[Array, "M M"], b: Float[Array, " M"]) -> Float[Array, " M"]:
     """P⁻¹b of one or more (leading axes) positive definite matrices; NaN where one is not. No derivatives."""
-    return _solve_positive(P, b)
-
-
-@jax.custom_batching.sequential_vmap
-def _solve_positive(P, b):
     L = jnp.linalg.cholesky(P, symmetrize_input=False)
     solve = partial(lax.linalg.triangular_solve, L, left_side=True, lower=True)
     return solve(solve(b[:, None]), transpose_a=True)[:, 0]

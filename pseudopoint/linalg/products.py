@@ -86,10 +86,6 @@ def gram(A: Float[Array, "M B"], weight: Float[Array, " B"]) -> Float[Array, "M 
     return plain_gram(A, weight)
 
 
-def _gram_fwd(A, weight):
-    return plain_gram(A, weight), (A, weight)
-
-
 def _gram_bwd(residuals, G):
     # With the symmetric part G of the cotangent:  Ā = 2 G A diag(w),  w̄ᵢ = aᵢᵀ G aᵢ
     A, weight = residuals
@@ -97,4 +93,4 @@ def _gram_bwd(residuals, G):
     return 2 * T * weight, dots(A, T)
 
 
-gram.defvjp(_gram_fwd, _gram_bwd)
+gram.defvjp(lambda A, weight: (plain_gram(A, weight), (A, weight)), _gram_bwd)

@@ -45,7 +45,12 @@ def look(series: pd.Series) -> Reading:
     it is `decided` may choose between them.
     """
     series = standard(series)
-    kind = _kind_of_type(series) or _kind_of_objects(series)
+    kind = _kind_of_type(series)
+    cells = list(series.dropna()) if series.dtype == object else []
+    if cells and all(isinstance(cell, bool | np.bool_) for cell in cells):
+        kind = "boolean"
+    elif cells and _are_numbers(cells).all():
+        kind = "number"
     if kind is not None:
         return Reading(Format(kind, ".", "none"))
     text = text_of(series)
@@ -134,14 +139,6 @@ def _kind_of_type(series: pd.Series) -> Kind | None:
     if pd.api.types.is_timedelta64_dtype(dtype):
         return "duration"
     return "boolean" if is_bool_dtype(dtype) else "number" if is_numeric_dtype(dtype) else None
-
-
-def _kind_of_objects(series: pd.Series) -> Kind | None:
-    """What Python objects, all of one kind, are; None for text and mixtures."""
-    cells = list(series.dropna()) if series.dtype == object else []
-    if cells and all(isinstance(cell, bool | np.bool_) for cell in cells):
-        return "boolean"
-    return "number" if cells and _are_numbers(cells).all() else None
 
 
 def _are_numbers(cells: Iterable) -> np.ndarray:

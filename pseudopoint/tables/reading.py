@@ -65,9 +65,8 @@ def read_chunks(
     """
     path, start = Path(path), 0
     with _named_errors(path):
-        is_parquet = table_suffix(path) == ".parquet"
-        words = [*missing] if is_parquet else [*missing, *encoder.csv_missing]
-        for frame in _parquet_chunks(path, rows) if is_parquet else _csv_chunks(path, rows, encoder.text_columns):
+        words = [*missing] if table_suffix(path) == ".parquet" else [*missing, *encoder.csv_missing]
+        for frame in _chunks(path, rows, encoder.text_columns):
             if not frame.empty:
                 yield without_words(frame.set_index(pd.RangeIndex(start, start + len(frame))), words)
                 start += len(frame)
@@ -85,14 +84,13 @@ def table_suffix(path: Path) -> str:
     raise TableError(f"{path}: unknown kind of table; use a file whose name ends in .csv, .csv.gz or .parquet")
 
 
-def _parquet_chunks(path: Path, rows: int) -> Iterator[pd.DataFrame]:
-    with _open_parquet(path) as file:
-        yield from (batch.to_pandas(ignore_metadata=True) for batch in file.iter_batches(batch_size=rows))
-
-
-def _csv_chunks(path: Path, rows: int, text: Collection[str]) -> Iterator[pd.DataFrame]:
-    with cast(TextFileReader, pd.read_csv(path, chunksize=rows, **_csv_options(path, text))) as reader:
-        yield from reader
+def _chunks(path: Path, rows: int, text: Collection[str]) -> Iterator[pd.DataFrame]:
+    if table_suffix(path) == ".parquet":
+        with _open_parquet(path) as file:
+            yield from (batch.to_pandas(ignore_metadata=True) for batch in file.iter_batches(batch_size=rows))
+    else:
+        with cast(TextFileReader, pd.read_csv(path, chunksize=rows, **_csv_options(path, text))) as reader:
+            yield from reader
 
 
 def _open_parquet(path: Path) -> pq.ParquetFile:

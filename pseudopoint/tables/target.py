@@ -161,7 +161,11 @@ def _kind_of_target(series: pd.Series, format: Format) -> tuple[bool, str]:
     values, unread = values_of(series, _of_numbers(series, format))
     if format.kind == "number":
         unread[is_usual_word(unread)] = None
-    return _kind_of_numbers(values, unread) or _kind_of_text(cells)
+    if (found := _kind_of_numbers(values, unread)) is not None:
+        return found
+    if names_rows(cells):
+        return False, f"holds {len(set(cells)):,} different texts in {row_count(len(cells))}: names of rows"
+    return True, f"holds text{quoted_examples(cells)}"
 
 
 def _kind_of_numbers(values: np.ndarray, unread: Cells) -> tuple[bool, str] | None:
@@ -175,9 +179,3 @@ def _kind_of_numbers(values: np.ndarray, unread: Cells) -> tuple[bool, str] | No
     if len(distinct) == 2 and np.isfinite(distinct).all():
         return True, f"holds two different numbers, {_label(str(distinct[0]))} and {_label(str(distinct[1]))}"
     return False, f"holds {len(distinct):,} different number{'' if len(distinct) == 1 else 's'}"
-
-
-def _kind_of_text(cells: list[str]) -> tuple[bool, str]:
-    if names_rows(cells):
-        return False, f"holds {len(set(cells)):,} different texts in {row_count(len(cells))}: names of rows"
-    return True, f"holds text{quoted_examples(cells)}"
