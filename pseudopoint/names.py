@@ -86,8 +86,9 @@ POSTERIORS: dict[Posterior, str] = {
     "unwhitened": "q(u) = N(m, S)",
     "diagonal": "p(u) times Gaussian pseudo-observations: N(Kμ, (K⁻¹ + diag g)⁻¹), 2M numbers (Kobe 2021)",
     "decoupled": "mean and covariance from points of their own (Cheng and Boots 2017)",
-    "hybrid": "more points for the mean, by ordinary gradients (Salimbeni et al. 2018)",
-    "orthogonal": "more points for the mean, orthogonal to those of the covariance (Salimbeni et al. 2018)",
+    "hybrid": "more points for the mean, by ordinary gradients (Salimbeni, Cheng, Boots and Deisenroth 2018)",
+    "orthogonal": "more points for the mean, orthogonal to those of the covariance "
+    "(Salimbeni, Cheng, Boots and Deisenroth 2018)",
     "solve": "two blocks of points, independent of each other (Shi, Titsias and Mnih 2020)",
 }
 Placement = Literal["auto", "kmeans", "rpcholesky", "greedy", "random"]

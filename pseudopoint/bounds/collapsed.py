@@ -31,11 +31,11 @@ __all__ = ["collapsed", "collapsed_decoupled", "collapsed_orthogonal", "collapse
 def collapsed(model: Model, data: Dataset, chunk: int | None = None) -> Solution:
     """log N(y; 0, Q + Σ) minus ½ Σ log(1 + λᵢdᵢ) (Titsias 2025), or the standard ½ Σ λᵢdᵢ (Titsias 2009, Kobe 2.17).
 
-    Q = AᵀA with A = L⁻¹K_uf, dᵢ = kᵢᵢ − ‖aᵢ‖². With B = I + AΛAᵀ and b = AΛy,
-        log N(y; 0, Q + Σ) = −½ [Σ log 2π/λᵢ + log |B| + yᵀΛy − bᵀB⁻¹b],
+    λᵢ = wᵢ/σᵢ² with σᵢ² = σ² + noiseᵢ, Q = AᵀA with A = L⁻¹K_uf, dᵢ = kᵢᵢ − ‖aᵢ‖². With B = I + AΛAᵀ and b = AΛy,
+        log N(y; 0, Q + Σ) = −½ [Σ wᵢ log 2πσᵢ² + log |B| + yᵀΛy − bᵀB⁻¹b],
     and q(v) = N(B⁻¹b, B⁻¹) is optimal for both. Rows are summed in chunks, so that memory is O(chunk · M) for any N. Of
     the posterior only Z and jitter are read. The upper bound takes a second pass over the rows:
-        U = −½ [Σ log 2π/λᵢ + log |B| + yᵀ(Q + Σ + tI)⁻¹y] ≥ log p(y), t = Σ dᵢ  (Titsias 2014; methods a.6).
+        U = −½ [Σ wᵢ log 2πσᵢ² + log |B| + yᵀ(Q + Σ + tI)⁻¹y] ≥ log p(y), t = Σ dᵢ  (Titsias 2014; methods a.6).
     """
     Z, noise = jnp.asarray(model.posterior.Z), row_noise(model, data)
     Kuu = prior_factor(model.kernel, Z, model.posterior.jitter)
@@ -49,7 +49,7 @@ def collapsed(model: Model, data: Dataset, chunk: int | None = None) -> Solution
 def collapsed_orthogonal(model: Model, data: Dataset, chunk: int | None = None) -> Solution:
     """The bounds of `Orthogonal` at its best (m, S, a): the log-determinant of Z, the quadratic form of Z ∪ O.
 
-        −½ [Σ log 2π/λᵢ + log |B| + yᵀ(Q + Σ)⁻¹y] minus ½ Σ log(1 + λᵢdᵢ) or ½ Σ λᵢdᵢ,  Q = Q_{Z ∪ O}
+        −½ [Σ wᵢ log 2πσᵢ² + log |B| + yᵀ(Q + Σ)⁻¹y] minus ½ Σ log(1 + λᵢdᵢ) or ½ Σ λᵢdᵢ,  Q = Q_{Z ∪ O}
     (methods a.5). B and dᵢ are those of `collapsed`, of Z alone. O does not reduce the variance, so the tight bound
     gains more here than there. With O at the rows the quadratic form is that of the exact evidence. Of the posterior
     only Z, O and jitter are read. The upper bound is that of Z.
@@ -76,7 +76,7 @@ def optimal_orthogonal(model: Model, data: Dataset, chunk: int | None = None) ->
 @partial(jax.jit, static_argnames="chunk")
 def collapsed_decoupled(model: Model, data: Dataset, chunk: int | None = None) -> Solution:
     """The bounds of `Decoupled` at its best (a, B): the log-determinant of Z, the quadratic form of O alone,
-        −½ [Σ log 2π/λᵢ + log |B| + yᵀ(Q_O + Σ)⁻¹y] minus ½ Σ log(1 + λᵢdᵢ) or ½ Σ λᵢdᵢ.
+        −½ [Σ wᵢ log 2πσᵢ² + log |B| + yᵀ(Q_O + Σ)⁻¹y] minus ½ Σ log(1 + λᵢdᵢ) or ½ Σ λᵢdᵢ.
     The best mean is a = (K_OO + K_OfΛK_fO)⁻¹K_OfΛy. Where O holds Z, it is `collapsed_orthogonal`. Of the posterior
     only Z, O and jitter are read. The upper bound is that of Z.
     """
@@ -93,7 +93,7 @@ def collapsed_decoupled(model: Model, data: Dataset, chunk: int | None = None) -
 @partial(jax.jit, static_argnames="chunk")
 def collapsed_solve(model: Model, data: Dataset, chunk: int | None = None) -> Solution:
     """The bounds of `SolveGP` at its best q(v)q(w): with B = I + Σ λᵢφᵢφᵢᵀ, φᵢ = [aᵢ; cᵢ], and its diagonal blocks,
-        −½ [Σ log 2π/λᵢ + log |P| + log |P_w| + yᵀΛy − bᵀB⁻¹b] minus ½ Σ log(1 + λᵢdᵢ) or ½ Σ λᵢdᵢ
+        −½ [Σ wᵢ log 2πσᵢ² + log |P| + log |P_w| + yᵀΛy − bᵀB⁻¹b] minus ½ Σ log(1 + λᵢdᵢ) or ½ Σ λᵢdᵢ
     (methods c). dᵢ is the variance that neither Z nor O explains. The posterior is a `SolveGP`, of which only Z, O and
     jitter are read. No upper bound is known.
     """

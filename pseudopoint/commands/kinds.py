@@ -10,7 +10,6 @@ import pandas as pd
 from pseudopoint import metrics
 from pseudopoint.estimators import GPClassifier, GPRegressor
 from pseudopoint.estimators.targets import check_target, regression_likelihood
-from pseudopoint.likelihoods import Gaussian
 from pseudopoint.tables import Oddity, TableEncoder
 from pseudopoint.tables import describe as in_words
 
@@ -136,7 +135,7 @@ class Regression(AbstractKind):
     def about(self) -> Result:
         """The unit of the scaled target; the standard deviation of the noise, if there is one number that is this."""
         scale, likelihood = float(self.model.standardiser_.target_scale), self.model.likelihood_
-        noise = scale * float(np.sqrt(likelihood.variance)) if self._gaussian() else None
+        noise = scale * float(np.sqrt(likelihood.gaussian_noise)) if self._gaussian() else None
         return {"target_scale": scale, "noise_std": noise}
 
     def _beliefs(self, X: np.ndarray) -> Columns:
@@ -147,7 +146,7 @@ class Regression(AbstractKind):
         return {"mean": mean, "std": std, "lower": ends[0], "upper": ends[1]}
 
     def _gaussian(self) -> bool:
-        return isinstance(self.model.likelihood_, Gaussian)
+        return self.model.likelihood_.gaussian_noise is not None
 
 
 class Classification(AbstractKind):

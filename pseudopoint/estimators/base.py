@@ -135,17 +135,15 @@ class AbstractEstimator(BaseEstimator):
             if not isinstance(settings.inducing, str):
                 settings = settings._replace(inducing=_given_points(settings.inducing, scaling, X.shape[1]))
             fitted = fit_model(kernel, Offset.around(described, y, weight), data, settings, progress)
-            self._keep(scaling, fitted, said + about_kernel, settings.max_iter or 200)
+            self._keep(scaling, fitted, own, said + about_kernel, settings.max_iter or 200)
         return self
 
-    def _keep(self, scaling, fitted: Fitted, said: list[str], limit: int):
+    def _keep(self, scaling, fitted: Fitted, own_units: bool, said: list[str], limit: int):
         host = lambda tree: jax.tree.map(np.asarray, tree)
         self.kernel_, observed = host(fitted.model.kernel), host(fitted.model.likelihood)
-        self.likelihood_, self.mean_ = observed, None
-        if isinstance(observed, Offset):
-            self.likelihood_, self.mean_ = observed.likelihood, observed.constant
+        self.likelihood_, self.mean_ = observed.parts()
         self.standardiser_, self.predictor_ = scaling, host(fitted.predictor)
-        if isinstance(self.kernel_, InUnits):  # from here on all is in the units of X
+        if own_units:  # the kernel is `InUnits`; from here on all is in the units of X
             self.kernel_ = self.kernel_.kernel
             self.standardiser_ = scaling.of_target()
             self.predictor_ = self.predictor_.moved(self.kernel_, scaling.points)

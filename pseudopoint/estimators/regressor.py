@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from .. import names, sampling
 from ..kernels import AbstractKernel
-from ..likelihoods import AbstractLikelihood, Gaussian, quantile
+from ..likelihoods import AbstractLikelihood, quantile
 from ..metrics import interval
 from ..optimise.result import Progress
 from ..processes import computing
@@ -136,9 +136,10 @@ class GPRegressor(RegressorMixin, AbstractEstimator):
 
     def _discrete(self, y):
         """What to say where a density of real numbers describes a target of few values."""
-        if not isinstance(self.likelihood_, Gaussian):  # whose noise is the only one with light tails
+        if self.likelihood_.gaussian_noise is None:  # whose noise is the only one with light tails
             return []
-        return notes.discrete_target(y, float(np.sqrt(self.likelihood_.variance)) * self.standardiser_.target_scale)
+        noise = float(np.sqrt(self.likelihood_.gaussian_noise)) * self.standardiser_.target_scale
+        return notes.discrete_target(y, noise)
 
     def predict(self, X, return_std=False, return_cov=False):
         """Mean of y at the rows of X [N, D], in the units of y; with `return_std` also its standard deviation [N], with
@@ -168,7 +169,7 @@ class GPRegressor(RegressorMixin, AbstractEstimator):
         if not (isinstance(level, Real) and 0 < level < 1):
             raise ValueError(f"level={shown(level)} must lie between 0 and 1; 0.9 means 90 %")
         rows = self._inputs(X)
-        if isinstance(self.likelihood_, Gaussian):
+        if self.likelihood_.gaussian_noise is not None:
             return np.column_stack(interval(*self._moments(rows), level))
         mean, variance = evaluate(self, predictive.latent, rows)
         with computing(self._precision):

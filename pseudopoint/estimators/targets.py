@@ -94,11 +94,10 @@ def regression_likelihood(likelihood: Any, noise: float) -> Target:
     if not isinstance(likelihood, AbstractLikelihood):
         raise unknown("likelihood", likelihood, REGRESSION)
     name, support = type(likelihood).__name__, likelihood.support
-    if isinstance(likelihood, AbstractClasses) and not isinstance(likelihood, Ordinal):
+    if likelihood.classes and not likelihood.ordered:
         raise ValueError(f"likelihood={name} is for classes: use GPClassifier")
-    classes = likelihood.classes if isinstance(likelihood, Ordinal) else 0
-    levels = (lambda y: np.arange(float(classes))) if classes else (lambda y: None)
-    return Target(name, lambda y, w: likelihood, support, isinstance(likelihood, Gaussian), levels)
+    levels = (lambda y: np.arange(float(likelihood.classes))) if likelihood.ordered else (lambda y: None)
+    return Target(name, lambda y, w: likelihood, support, likelihood.gaussian_noise is not None, levels)
 
 
 def class_likelihood(likelihood: Any, classes: int) -> AbstractLikelihood:
@@ -110,7 +109,7 @@ def class_likelihood(likelihood: Any, classes: int) -> AbstractLikelihood:
         return made
     if not isinstance(likelihood, AbstractLikelihood):
         raise unknown("likelihood", likelihood, CLASSIFICATION)
-    if not isinstance(likelihood, AbstractClasses):
+    if not likelihood.classes:
         raise ValueError(f"likelihood={type(likelihood).__name__} is not for classes: use GPRegressor")
     if likelihood.classes != classes:
         raise ValueError(f"the likelihood is for {likelihood.classes} classes, but the target has {classes}")

@@ -47,6 +47,8 @@ class AbstractLikelihood(Readable):
     has_constant: ClassVar[bool] = False
     # Whether y = f + noise, f the first latent function: E[y | f] = f.
     additive: ClassVar[bool] = False
+    # Whether classes have an order, so that their numbers are a target of regression too.
+    ordered: ClassVar[bool] = False
     support: ClassVar[str] = "real"  # "real", "positive", "unit", "counts" or "classes"
 
     @property
@@ -65,10 +67,19 @@ class AbstractLikelihood(Readable):
         return 1
 
     @property
+    def classes(self) -> int:
+        """The number of classes that y is one of; 0 for other targets."""
+        return 0
+
+    @property
     def gaussian_noise(self) -> Rows | None:
         """The noise variance σ² where y = f + N(0, σ²), one number or after `at` one a row: then the posterior is known
         in closed form. None for all other likelihoods."""
         return None
+
+    def parts(self) -> tuple["AbstractLikelihood", Rows | None]:
+        """The likelihood without the constant mean that an `Offset` adds to f, and that constant, or None."""
+        return self, None
 
     def at(self, noise: Rows) -> "AbstractLikelihood":
         """The likelihood of rows with a known noise variance of their own, which most likelihoods ignore."""

@@ -107,6 +107,7 @@ class Ordinal(AbstractClasses):
     """
 
     concave: ClassVar[bool] = True
+    ordered: ClassVar[bool] = True
     first: Float[Number, ""] = real("learn_edges")
     gaps: Float[Number, " K2"] = positive(1e-6, "learn_edges")
     scale: Float[Number, ""] = positive(1e-4, "learn_scale", default=1.0)

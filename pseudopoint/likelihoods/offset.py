@@ -51,7 +51,7 @@ class Offset(AbstractLikelihood):
     smooth = _same("smooth")
     curvature = _same("curvature")
     support = _same("support")
-    classes = _same("classes")
+    ordered = _same("ordered")
     has_constant: ClassVar[bool] = True
 
     log_prob = _moved("log_prob")
@@ -65,6 +65,10 @@ class Offset(AbstractLikelihood):
     expectation_gradients = _moved("expectation_gradients")
     majoriser = _moved("majoriser")
 
+    def parts(self) -> tuple[AbstractLikelihood, Rows | None]:
+        """The likelihood inside, and c."""
+        return self.likelihood, self.constant
+
     @property
     def name(self) -> str:
         return self.likelihood.name
@@ -72,6 +76,10 @@ class Offset(AbstractLikelihood):
     @property
     def latents(self) -> int:
         return self.likelihood.latents
+
+    @property
+    def classes(self) -> int:
+        return self.likelihood.classes
 
     def at(self, noise: Rows) -> "Offset":
         return Offset(self.likelihood.at(noise), self.constant)

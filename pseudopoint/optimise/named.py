@@ -80,6 +80,7 @@ def in_coordinates(model: Model, coordinates: type[AbstractGaussian]) -> Model:
     ordinary gradients move any numbers; for others FitError."""
     convert = lambda q: coordinates.from_natural(q.to_natural())
     one = model.posterior.one
+    # A family's fields are of any type: those that are Gaussians have coordinates.
     names = [name for name in one.own if isinstance(getattr(one, name), AbstractGaussian)]
     if not names and coordinates is not MeanChol:
         raise FitError(f"{type(one).__name__} has no Gaussian q in coordinates: use 'Adam', 'GD' or 'L-BFGS'")

@@ -144,8 +144,8 @@ def block_optimum(H: Float[Array, "K K"], b: Float[Array, " K"], M: int) -> Bloc
     """From H = Σ λᵢφᵢφᵢᵀ and b = Σ λᵢyᵢφᵢ, φᵢ = [aᵢ; cᵢ], of which the first M belong to v: with B = I + H the means
     are those of the full covariance, [m; m_w] = B⁻¹b, and P, P_w are the diagonal blocks of B.
 
-    The bound at the optimum is −½[Σ log 2π/λᵢ + Σ λᵢyᵢ²] + gain − ½ Σ log(1 + λᵢdᵢ) (standard: − ½ Σ λᵢdᵢ). It is below
-    the collapsed bound of Z ∪ O by Fischer's inequality, log |P| + log |P_w| ≥ log |B|.
+    The bound at the optimum is −½[Σ wᵢ log 2πσᵢ² + Σ λᵢyᵢ²] + gain − ½ Σ log(1 + λᵢdᵢ) (standard: − ½ Σ λᵢdᵢ). It is
+    below the collapsed bound of Z ∪ O by Fischer's inequality, log |P| + log |P_w| ≥ log |B|.
     """
     B = jnp.eye(len(H), dtype=H.dtype) + H
     both, P, Pw = factorise(B), factorise(B[:M, :M]), factorise(B[M:, M:])
