@@ -5,14 +5,16 @@ compiled program is fast, but a first fit spends more time on compilation than o
 
 - *Compile modes* (`program`, `mode_of_evaluations`): programs that run briefly are compiled with fewer optimisations.
 - *Whole functions* are compiled, because each operation outside of a compiled function is a program of its own.
-- *One shape for several sizes* (`same_shape_sample`): a sample of a table keeps the table's shape, with weight zero for
-  the other rows, so that the program for all rows serves for the sample too.
+- *One shape for several sizes* (`bucket`, `same_shape_sample`): tables are filled up to a grid of sizes with rows of
+  weight zero, so that tables of like size share programs. A sample of a table keeps the table's shape, so that the
+  program for all rows serves for the sample too.
 - *The persistent cache* (`keep_compiled`): compiled programs are kept on disk between runs of the command line.
 
 JAX is imported inside the functions, because `keep_compiled` has to run before JAX is imported, and the command line
 imports this module before it knows whether it needs JAX.
 """
 
+import math
 import os
 from collections.abc import Callable
 from contextlib import suppress
@@ -23,7 +25,7 @@ from typing import Any, Literal
 
 from .files import user_cache
 
-__all__ = ["CompileMode", "keep_compiled", "mode_of_evaluations", "program", "same_shape_sample"]
+__all__ = ["CompileMode", "bucket", "keep_compiled", "mode_of_evaluations", "program", "same_shape_sample"]
 
 CompileMode = Literal["brief", "once"] | None
 BRIEF = 1_000_000  # kernel values; with more, an evaluation takes so long that faster code repays its compilation
@@ -65,16 +67,29 @@ def _older_emitters() -> dict[str, Any]:
     return option
 
 
+GROWTH = 1.12  # of a bucket over the one before
+
+
+def bucket(count: int) -> int:
+    """The smallest size ⌊1.12ᵏ⌋, k = 0, 1, …, that is at least `count`: less than 12 % more."""
+    k = max(0, int(math.log(max(count, 1), GROWTH)) - 1)
+    while int(GROWTH**k) < count:
+        k += 1
+    return int(GROWTH**k)
+
+
 def same_shape_sample(data: Any, size: int, seed: int) -> Any:
     """A sample of `size` rows in arrays as long as those of `data`, a Dataset: the other rows have weight zero.
 
-    The sample comes first, drawn at random from the rows whose weight is not zero already.
+    The sample comes first, drawn at random from the rows whose weight is not zero already, whose number alone
+    determines the draw.
     """
     import jax
     import numpy as np
 
-    order = np.random.default_rng(seed).permutation(len(data))
-    order = order[np.argsort(np.asarray(data.weight)[order] == 0, kind="stable")]
+    counts = np.asarray(data.weight) > 0
+    order = np.random.default_rng(seed).permutation(np.flatnonzero(counts))
+    order = np.concatenate([order, np.flatnonzero(~counts)])
     rows = jax.tree.map(lambda x: np.asarray(x)[order], data)
     return replace(rows, weight=np.where(np.arange(len(order)) < size, rows.weight, 0))
 

@@ -4,11 +4,25 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
 from .params import Number
 
-__all__ = ["Dataset", "Standardiser", "chunked", "dataset", "draw", "merge_duplicates", "near_rows", "take"]
+__all__ = [
+    "Count",
+    "Dataset",
+    "Standardiser",
+    "chunked",
+    "dataset",
+    "draw",
+    "merge_duplicates",
+    "near_rows",
+    "padded",
+    "take",
+]
+
+
+Count = int | Int[Array, ""]  # of rows; in a compiled step an argument, so that it serves tables of any size
 
 
 class Dataset(eqx.Module):
@@ -53,21 +67,25 @@ def draw(N: int, batch_size: int, seed: int, step: int, count: int) -> Int[np.nd
     return stream[first - epochs.start * N : last - epochs.start * N].reshape(count, batch_size)
 
 
-def chunked(data: Dataset, size: int) -> Dataset:
-    """All rows as a stack of chunks [C, size]; copies of the first row at weight zero fill up the last chunk.
+def padded(data: Dataset, size: int) -> Dataset:
+    """The rows, filled up to `size` of them with copies of the first row at weight zero.
 
     Rows of zeros would not do: log 0 of a positive target, times the weight zero, is NaN.
     """
-    N = len(data)
-    size = min(size, N)
-    count = -(-N // size)
+    more = size - len(data)
+    if more <= 0:
+        return data
+    filled = jax.tree.map(lambda x: np.concatenate([x, np.repeat(np.asarray(x)[:1], more, axis=0)]), data)
+    weight = np.where(np.arange(size) < len(data), filled.weight, 0)
+    return jax.device_put(Dataset(filled.X, filled.y, weight, filled.noise))
 
-    def fold(x, filler):
-        padding = jnp.broadcast_to(filler, (count * size - N, *x.shape[1:]))
-        return jnp.concatenate([jnp.asarray(x), padding]).reshape((count, size) + x.shape[1:])
 
-    X, y, noise = (fold(x, x[:1]) for x in (data.X, data.y, data.noise))
-    return Dataset(X, y, fold(data.weight, jnp.zeros_like(data.weight[:1])), noise)
+def chunked(data: Dataset, size: int) -> Dataset:
+    """All rows as a stack of chunks [C, size], the last one `padded`."""
+    size = min(size, len(data))
+    count = -(-len(data) // size)
+    fold = lambda x: np.asarray(x).reshape((count, size) + x.shape[1:])
+    return jax.device_put(jax.tree.map(fold, padded(data, count * size)))
 
 
 def merge_duplicates(X: np.ndarray, y: np.ndarray, weight: np.ndarray, noise: np.ndarray):

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from ..data import Dataset
+from ..data import Count, Dataset
 from ..likelihoods import AbstractLikelihood
 from ..linalg import Scalar
 from ..posteriors import AbstractPosterior, Model, ShrunkResidual
@@ -52,7 +52,7 @@ class AtRows(NamedTuple):
         return self.posterior.on(self.basis)
 
 
-def expected_log_likelihood(model: Model, batch: Dataset, num_data: int, tight: bool = True):
+def expected_log_likelihood(model: Model, batch: Dataset, num_data: Count, tight: bool = True):
     """(N/B) Σ_batch E_q[log p(yᵢ | fᵢ)], and the projection.
 
     In the tight bound q(f | u) multiplies the residual variance dᵢ by vᵢ at a cost of ½(vᵢ − 1 − log vᵢ). At the best
@@ -75,12 +75,12 @@ def _expected(at: AtRows, projection, num_data, tight) -> Scalar:
     return (num_data / len(batch)) * (fit - cost)
 
 
-def elbo(model: Model, batch: Dataset, num_data: int) -> Bound:
+def elbo(model: Model, batch: Dataset, num_data: Count) -> Bound:
     """E_q[log p(y | f)] − KL[q(u) ‖ p(u)], unbiased from a batch of `num_data` rows  (Kobe 2.25, with its erratum)."""
     return elbo_at(AtRows.of(model, batch), num_data)
 
 
-def elbo_at(at: AtRows, num_data: int) -> Bound:
+def elbo_at(at: AtRows, num_data: Count) -> Bound:
     """`elbo` of a model at known rows."""
     projection = at.projection
     standard = _expected(at, projection, num_data, False)
@@ -88,7 +88,7 @@ def elbo_at(at: AtRows, num_data: int) -> Bound:
     return Bound(value - projection.divergence, standard - projection.divergence)
 
 
-def energy(model: Model, batch: Dataset, num_data: int, tight: bool = True) -> Scalar:
+def energy(model: Model, batch: Dataset, num_data: Count, tight: bool = True) -> Scalar:
     """E_q[log p(y | f)] + E_q[log p(u)]: the bound without the entropy of q.
 
     It does not factorise S. A natural step differentiates the energy alone, because the natural gradient of the entropy
@@ -98,7 +98,7 @@ def energy(model: Model, batch: Dataset, num_data: int, tight: bool = True) -> S
     return expected + projection.log_prior
 
 
-def energies(model: Model, batch: Dataset, num_data: int, tight: bool = True) -> tuple[Scalar, Scalar]:
+def energies(model: Model, batch: Dataset, num_data: Count, tight: bool = True) -> tuple[Scalar, Scalar]:
     """The `energy`, and from the same pass its minorant −½ (N/B) Σ ωᵢ V fᵢ + E_q[log p(u)] with constant ωᵢ.
 
     −2 ∂/∂S of the minorant is a precision P_ω with which a step of the mean of size 1 does not decrease the bound,
@@ -108,7 +108,7 @@ def energies(model: Model, batch: Dataset, num_data: int, tight: bool = True) ->
     return energies_at(AtRows.of(model, batch), num_data, tight)
 
 
-def energies_at(at: AtRows, num_data: int, tight: bool = True) -> tuple[Scalar, Scalar]:
+def energies_at(at: AtRows, num_data: Count, tight: bool = True) -> tuple[Scalar, Scalar]:
     """`energies` of a model at known rows."""
     projection, batch, scale = at.projection, at.batch, num_data / len(at.batch)
     if not majorises(at.likelihood):

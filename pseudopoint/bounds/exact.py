@@ -16,17 +16,20 @@ __all__ = ["marginal", "row_noise"]
 def marginal(model: Model, data: Dataset) -> Solution:
     """log p(y) = log N(y; 0, K + Σ) of a Gaussian likelihood, Σ = diag((σ² + noiseᵢ)/wᵢ)  (Izmailov (4)).
 
-    Weights must be positive. With weights, p(y) is that of the data with row i seen wᵢ times. The upper bound is the
-    value itself. Raises TypeError where the likelihood has no `gaussian_noise`.
+    With weights, p(y) is that of the data with row i seen wᵢ times; rows of weight zero do not count. The upper bound
+    is the value itself. Raises TypeError where the likelihood has no `gaussian_noise`.
     """
-    noise = row_noise(model, data)
-    K = model.kernel(data.X, data.X) + jnp.diag(noise / data.weight)
+    noise, counts = row_noise(model, data), data.weight > 0
+    weight, y = jnp.where(counts, data.weight, 1), jnp.where(counts, data.y, 0)
+    # A row that does not count is independent of all others, with variance 1 and y = 0: it adds nothing below.
+    both = counts & counts[:, None]
+    K = jnp.where(both, model.kernel(data.X, data.X), 0) + jnp.diag(jnp.where(counts, noise / weight, 1))
     factor = factorise(K, refine=True)
     # Seen w times instead of once with variance σ²/w:  Σ [(w − 1) log 2πσ² + log w] more in −2 log p.
-    constants = jnp.sum(data.weight * jnp.log(2 * jnp.pi * noise) - jnp.log(noise / data.weight))
-    value = -0.5 * (factor.quadratic(data.y) + constants) - factor.half_logdet()
-    alpha = factor.solve(data.y)
-    predictor = Partial(_predictor, model.kernel, data.X, alpha, factor.inverse, factor.jitter)
+    constants = jnp.sum(jnp.where(counts, weight * jnp.log(2 * jnp.pi * noise) - jnp.log(noise / weight), 0))
+    value = -0.5 * (factor.quadratic(y) + constants) - factor.half_logdet()
+    alpha = factor.solve(y)
+    predictor = Partial(_predictor, model.kernel, data.X, alpha, factor.inverse * counts, factor.jitter)
     return Solution(value, value, predictor, Partial(_same, value))
 
 

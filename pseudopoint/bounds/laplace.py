@@ -41,8 +41,9 @@ def laplace(model: Model, data: Dataset) -> Solution:
     K = model.kernel(data.X, data.X)
     a = _implicit(K, rows, _mode(*lax.stop_gradient((K, rows))))
     f = K @ a
-    # ε² is nothing beside I, and the root of W keeps its derivative.
+    # ε² is nothing beside I, and the root of W keeps its derivative. Rows of weight zero do not count.
     root = jnp.sqrt(jnp.maximum(rows.curvature(f), jnp.finfo(K.dtype).eps ** 2))
+    root = jnp.where(data.weight > 0, root, 0)
     B = factorise(jnp.eye(len(data), dtype=K.dtype) + root[:, None] * K * root)
     value = _psi(K, rows, a) - B.half_logdet()
     return Solution(value, value, Partial(_predictor, model.kernel, data.X, a, root, B))

@@ -3,7 +3,7 @@
 A fitted estimator stores a `Predictor`. What is made of it here is never stored, copied or pickled.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import pairwise
 from typing import Any, ClassVar, NamedTuple
@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from ..compilation import bucket
 from ..data import Standardiser
 from ..kernels import AbstractKernel
 from ..linalg import lower_root
@@ -27,6 +28,7 @@ __all__ = ["SquarePredictor", "TriangularPredictor", "apply_learned", "evaluate"
 BLOCK = 2**19  # numbers of a block of rows: its few arrays stay in a processor's cache, and below the 32 MB at which
 # glibc gives memory back to the system after every block, to be cleared again page by page
 NODES = 512  # at most so many quadrature nodes a row
+FEW = 64  # rows of a small block
 ROUNDING = 1e-9  # of an eigenvalue that is 1
 TILE, TILES = 100, 3  # the fewest rows of a tile, and the most tiles in a row: smaller or more of them take longer
 
@@ -140,7 +142,10 @@ def kept(model: Any) -> _Kept:
         or there.precision != precision
     ):
         with computing(precision):
-            leaves, structure = jax.tree.flatten((served(model.predictor_, precision), model._observed()))
+            predictor = model.predictor_
+            if model.inducing_points_ is None:  # a point at each row, whose number changes with the table
+                predictor = predictor.filled(bucket(len(predictor.Zv)))
+            leaves, structure = jax.tree.flatten((served(predictor, precision), model._observed()))
             width, leaves = len(model.predictor_.Zv) * model.likelihood_.latents, jax.device_put(leaves)
         there = _ON_DEVICE[model] = _Kept(model.predictor_, model.likelihood_, precision, width, structure, leaves)
     return there
@@ -155,15 +160,15 @@ def evaluate(model: Any, function: Callable[..., Any], X: np.ndarray, *columns: 
 
 def in_blocks(model: Any, apply: Callable[..., Any], width: int, X: np.ndarray, *columns: np.ndarray) -> np.ndarray:
     """`apply(X, *columns)`, [..., N], in blocks of rows, each of `width` numbers: memory does not grow with N. The X of
-    `apply` is scaled. Raises ValueError where a result is NaN or too large a number."""
+    `apply` is scaled. Blocks have one of three sizes, so that `apply` is compiled at most three times. Raises
+    ValueError where a result is NaN or too large a number."""
     whole, precision = np.empty(0), model._precision
     with computing(precision):
-        size = min(_power_of_two(len(X)), _power_of_two(BLOCK // max(width, NODES)))
-        for start in range(0, len(X), size):
+        for start, size in _blocks(len(X), _power_of_two(BLOCK // max(width, NODES))):
             block = [array[start : start + size] for array in (X, *columns)]
             # Of the class: a method of an equinox object is wrapped anew each time, which a single row would notice.
             block[0], count = Standardiser.inputs(model.standardiser_, block[0], precision), len(block[0])
-            if count < size:  # one shape, one compilation: the last block is filled up with its first row
+            if count < size:  # the last block is filled up with its first row
                 block = [np.concatenate([a, np.repeat(a[:1], size - count, axis=0)]) for a in block]
             part = np.asarray(apply(*(a.astype(precision, copy=False) for a in block)))
             if start == 0:
@@ -188,6 +193,16 @@ def apply_learned(function, structure, leaves, *rows):
 def is_plain(X: Any, columns: int) -> bool:
     """Whether X is an array that needs no check: scikit-learn's checks take as long as one row's prediction."""
     return type(X) is np.ndarray and X.dtype == np.float64 and X.ndim == 2 and X.shape[1] == columns and len(X) > 0
+
+
+def _blocks(N: int, full: int) -> Iterator[tuple[int, int]]:
+    """First rows and sizes of the blocks of N rows: one row alone; `full` rows while these are at least half there;
+    otherwise `FEW`."""
+    start, few = 0, min(FEW, full)
+    while start < N:
+        size = full if 2 * (N - start) >= full else few
+        yield start, 1 if N == 1 else size
+        start += size
 
 
 def _power_of_two(n: int) -> int:

@@ -146,7 +146,14 @@ def _descent(N, options):
 
 
 def _adam(options):
-    return optax.adam(optax.cosine_decay_schedule(options.learning_rate or RATE, options.steps))
+    return adam(options.learning_rate or RATE, options.steps)
+
+
+@lru_cache(maxsize=64)
+def adam(rate: float, steps: int) -> optax.GradientTransformation:
+    """Adam, its rate falling to 0 along a cosine. The same object for the same numbers: JAX compiles a step again for
+    another optimiser, which is a new function."""
+    return optax.adam(optax.cosine_decay_schedule(rate, steps))
 
 
 def _gamma(options, default: Schedule) -> Schedule:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import equinox as eqx
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 from ..kernels import AbstractKernel
@@ -82,6 +83,20 @@ class Predictor(eqx.Module):
     def moved(self, kernel: AbstractKernel, to: Callable[[Any], Any]) -> "Predictor":
         """The same predictions for inputs in other units: `to` converts the points, and `kernel` is for such inputs."""
         return eqx.tree_at(lambda p: (p.kernel, p.Zm, p.Zv), self, (kernel, to(self.Zm), to(self.Zv)))
+
+    def first(self, count: int) -> "Predictor":
+        """The predictor from the first `count` of its points, where the others have no effect; of shared points."""
+        points, alpha, W, s = (np.asarray(x) for x in (self.Zm, self.alpha, self.W, self.s))
+        points, W = points[:count], W[:count, :count]
+        return Predictor(self.kernel, points, alpha[:count], points, W, s[:count], self.jitter, self.shared)
+
+    def filled(self, count: int) -> "Predictor":
+        """The predictor with copies of its first point up to `count` points, which have no effect; of shared points."""
+        more = count - len(self.Zm)
+        points = np.concatenate([self.Zm, np.repeat(np.asarray(self.Zm)[:1], more, axis=0)])
+        alpha, s = (np.pad(x, (0, more)) for x in (self.alpha, self.s))
+        W = np.pad(self.W, ((0, more), (0, more)))
+        return Predictor(self.kernel, points, alpha, points, W, s, self.jitter, self.shared)
 
     def prior(self, X: Float[Array, "N D"]) -> Float[Array, " N"]:
         """Variance of f at the rows of X before any data, [N]."""

@@ -1,14 +1,12 @@
 """Posterior families by name: the start of each, and its steps on minibatches."""
 
 from collections.abc import Callable
-from functools import lru_cache
 from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 
 from ..gaussians import MeanPrecision
 from ..kernels import AbstractKernel
@@ -22,6 +20,7 @@ from ..optimise.minibatch import (
     SolveNaturalGradient,
     averaging,
 )
+from ..optimise.named import adam
 from ..posteriors import (
     AbstractPosterior,
     Decoupled,
@@ -97,12 +96,9 @@ FAMILIES: dict[str, Family] = {
 }
 
 
-@lru_cache(maxsize=32)
 def family_steppers(
     name: str, N: int, B: int, steps: int, rate: float, held: tuple, tight: bool
 ) -> tuple[Any, AbstractStepper | None]:
-    """The stepper that learns everything, and the one that settles q alone (None if there is none). They are cached,
-    because JAX compiles a step again for another optimiser object."""
+    """The stepper that learns everything, and the one that settles q alone (None if there is none)."""
     make = FAMILIES[name].stepper
-    adam = optax.adam(optax.cosine_decay_schedule(rate, steps))
-    return make(averaging(N, B, 5.0, 0.1), adam, held, tight), make(averaging(N, B), None, held, tight)
+    return make(averaging(N, B, 5.0, 0.1), adam(rate, steps), held, tight), make(averaging(N, B), None, held, tight)

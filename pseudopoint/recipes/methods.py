@@ -20,7 +20,7 @@ from ..params import cast
 from ..posteriors import CollapsedDecoupled, Model, Whitened
 from ..starts.inducing import RACE_ROWS
 from .families import FAMILIES, family_steppers, prior_q
-from .objectives import OfBound, Report, explain, held_points, maximise, maximise_profile
+from .objectives import OfBound, Report, explain, filled, held_points, maximise, maximise_profile
 from .precision import FLOAT32_NOTE, minibatches_in_float32
 from .prior import LengthscalePrior
 from .settings import COLLAPSED_ROWS, Fitted, Settings, choose_method
@@ -109,7 +109,8 @@ def _fit_whole(bound, model, data, settings, progress) -> Fitted:
     """A bound of the full Gaussian process, N³."""
     prior = LengthscalePrior.around(model.kernel, settings)
     result = maximise(OfBound(bound, solved=True), prior, model, data, settings.max_iter or 200, progress)
-    return _fitted(result, result.aux, ())
+    report = result.aux._replace(predictor=result.aux.predictor.first(len(data)))
+    return _fitted(result, report, ())
 
 
 def _fit_collapsed(model, data, settings, progress) -> Fitted:
@@ -220,7 +221,7 @@ def _at_once(model: Model) -> int:
 def _finish(bound, result: OptimiseResult, data, settings, notes) -> Fitted:
     """The report of a closed-form bound, which gives q its best value, in one program."""
     few = len(data) <= _at_once(result.model)
-    _, report = program(OfBound(bound, solved=True), "once" if few else None)(result.model, data)
+    _, report = program(OfBound(bound, solved=True), "once" if few else None)(result.model, filled(data))
     return _fitted(result, report, notes, settings.tight)
 
 
@@ -228,7 +229,7 @@ def _settle(result: OptimiseResult, model: Model, data, notes, converged: bool =
     """The report at the model's own q; if `converged`, q converges first, which takes all rows at once."""
     size = _at_once(model)
     if len(data) <= size:
-        report, model = program(_converged if converged else _reported, "once")(model, data)
+        report, model = program(_converged if converged else _reported, "once")(model, filled(data))
     else:
         stack, chunks = chunked(data, size), program(_reported)
         parts = [chunks(model, jax.tree.map(lambda x, i=i: x[i], stack))[0] for i in range(len(stack.y))]

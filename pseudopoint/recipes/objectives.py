@@ -15,8 +15,8 @@ from jax import lax
 
 from ..bounds import AtRows, collapsed, elbo_at
 from ..bounds.row_sums import chunk_size
-from ..compilation import mode_of_evaluations, same_shape_sample
-from ..data import Dataset
+from ..compilation import bucket, mode_of_evaluations, same_shape_sample
+from ..data import Dataset, padded
 from ..linalg import explain_failure
 from ..optimise.fullbatch import FitError, Objective, OptimiseResult, best_q, lbfgsb_in_rounds
 from ..optimise.minibatch import with_q
@@ -31,6 +31,7 @@ __all__ = [
     "Report",
     "box_around",
     "explain",
+    "filled",
     "held_points",
     "maximise",
     "maximise_profile",
@@ -54,6 +55,11 @@ def posterior_q(model: Model) -> Any:
 def points(model: Model) -> Any:
     """The model's pseudo-points."""
     return model.posterior.points
+
+
+def filled(data: Dataset) -> Dataset:
+    """The rows, filled up to a size that tables of like size share (`bucket`), so that they share programs too."""
+    return padded(data, bucket(len(data)))
 
 
 def held_points(settings) -> tuple:
@@ -118,10 +124,10 @@ def maximise(
 ) -> OptimiseResult:
     """L-BFGS-B on all numbers of the model except the frozen ones, under the prior of its lengthscales.
 
-    More than 20 numbers are in units of their own, except within a `box`. `resume`, `float32_start` and `box` are those
-    of `Objective` and `lbfgsb_in_rounds`. Raises FitError with cause and remedy.
+    The rows are `filled` up. More than 20 numbers are in units of their own, except within a `box`. `resume`,
+    `float32_start` and `box` are those of `Objective` and `lbfgsb_in_rounds`. Raises FitError with cause and remedy.
     """
-    numbers = trainable(model, *frozen)
+    numbers, data = trainable(model, *frozen), filled(data)
     M, C = len(model.posterior.Z), model.likelihood.latents
     penalised = Objective(
         Penalised(objective),
@@ -165,6 +171,7 @@ def subset(objective, data: Dataset, M: int, seed: int, least: int, share: float
     skips = objective in (OfBound(collapsed, True), OfBound(collapsed, False))
     if not skips or not RACE_ROWS < len(data) <= COLLAPSED_ROWS:
         return cast(sample(data, RACE_ROWS, seed), data.X.dtype)
+    data = filled(data)
     size = chunk_size(len(data), M)
     count = size * -(-max(least, int(share * len(data))) // size)
     return data if np.count_nonzero(data.weight) <= count else cast(same_shape_sample(data, count, seed), data.X.dtype)

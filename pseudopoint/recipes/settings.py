@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ..compilation import bucket
 from ..likelihoods import AbstractLikelihood
 from ..names import Settings
 from ..optimise.result import Record
@@ -60,5 +61,6 @@ def choose_method(N: int, likelihood: AbstractLikelihood) -> tuple[str, str]:
 
 
 def choose_num_inducing(N: int) -> int:
-    """M = 2√N, between 50 and 300, and at most N: the error falls fast with M at first, the cost rises with M²."""
-    return int(min(N, np.clip(2 * np.sqrt(N), 50, 300)))
+    """M = 2√N, rounded up to a `bucket`, between 50 and 300, and at most N: the error falls fast with M at first, the
+    cost rises with M²."""
+    return int(min(N, np.clip(bucket(int(2 * np.sqrt(N))), 50, 300)))

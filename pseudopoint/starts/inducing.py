@@ -10,9 +10,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
-from ..compilation import program
+from ..compilation import bucket, program
 from ..data import Dataset, near_rows, take
 from ..kernels import AbstractKernel
 from ..names import PLACEMENTS
@@ -79,17 +79,18 @@ def rpcholesky(kernel: AbstractKernel, X: Rows, M: int, seed: int, lloyd_steps: 
 
 def _pivots(kernel, X, M, seed):
     draw, key = np.asarray(seed is not None), jax.random.key(0 if seed is None else seed)
-    choose = program(_pivoted_cholesky, "brief", (2,))
-    rows, variances, scale = choose(kernel, jax.device_put(X), min(M, len(X)), draw, key)
+    choose, N = program(_pivoted_cholesky, "brief", (3,)), bucket(len(X))
+    filled, counts = np.concatenate([X, np.repeat(X[:1], N - len(X), axis=0)]), np.arange(N) < len(X)
+    rows, variances, scale = choose(kernel, jax.device_put(filled), counts, min(M, len(X)), draw, key)
     # A pivot that the others explain adds a duplicate: stop where 1e-9 of the variance is left (methods f.6).
     good = np.asarray(variances) > 1e-9 * float(scale)
     return np.asarray(rows)[: max(1, int(np.argmin(good)) if not good.all() else len(good))]
 
 
-def _pivoted_cholesky(kernel, X: Float[Array, "N D"], M: int, draw, key):
-    """K ≈ FᵀF by rows i₁, i₂, …: F_j = (K_i − F_:iᵀF)/√d_i, d ← d − F_j². Time N M², memory N M. One program, whether
-    rows are drawn or chosen."""
-    d0 = kernel.diag(X)
+def _pivoted_cholesky(kernel, X: Float[Array, "N D"], counts: Bool[Array, " N"], M: int, draw, key):
+    """K ≈ FᵀF by rows i₁, i₂, …: F_j = (K_i − F_:iᵀF)/√d_i, d ← d − F_j². Time N M², memory N M. Rows that do not count
+    are never taken. One program, whether rows are drawn or chosen."""
+    d0 = jnp.where(counts, kernel.diag(X), 0)
 
     def step(j, carry):
         F, d, rows, variances = carry
@@ -102,7 +103,7 @@ def _pivoted_cholesky(kernel, X: Float[Array, "N D"], M: int, draw, key):
 
     empty = (jnp.zeros((M, X.shape[0]), X.dtype), d0, jnp.zeros(M, int), jnp.zeros(M, X.dtype))
     _, _, rows, variances = lax.fori_loop(0, M, step, empty)
-    return rows, variances, jnp.mean(d0)
+    return rows, variances, jnp.sum(d0) / jnp.sum(counts)
 
 
 def sample(data: Dataset, size: int, seed: int) -> Dataset:

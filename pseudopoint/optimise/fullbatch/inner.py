@@ -55,7 +55,7 @@ def converge(model: Model, data: Dataset, *, tight: bool = True, tolerance: floa
 def best_q(at: AtRows, *, tight: bool = True, tolerance: float = 1e-8, steps: Steps = 100) -> MeanPrecision:
     """The q of `converge`, where what q has no part in is known."""
     data, start_q = at.batch, at.posterior.q
-    enough = max(tolerance, 10 * float(jnp.finfo(data.X.dtype).eps)) * len(data)
+    enough = max(tolerance, 10 * float(jnp.finfo(data.X.dtype).eps)) * jnp.count_nonzero(data.weight)
     first, unravel = ravel_pytree(jax.tree.map(jnp.asarray, start_q))
 
     def body(now: _Inner) -> _Inner:

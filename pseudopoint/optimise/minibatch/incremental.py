@@ -269,12 +269,13 @@ def _sums(A: Float[Array, "M B"], values: Float[Array, "B K *C"]):
 def _places(at: Context, table) -> tuple[Int[Array, " B"], Bool[Array, " B"]]:
     """The row numbers, and which of them stand there for the first time: a batch that spans two epochs may hold a row
     twice, and its old numbers are subtracted once."""
-    if len(table) != at.num_data:
-        raise ValueError(f"the state is that of a table of {len(table)} rows, not of {at.num_data}")
+    N = len(table)
+    if not isinstance(at.num_data, jax.core.Tracer) and at.num_data > N:
+        raise ValueError(f"the state is that of a table of {N} rows, not of {at.num_data}")
     if at.rows is None:
-        if len(at.batch) != at.num_data:
+        if len(at.batch) != N:
             raise ValueError("a stepper that remembers rows needs the numbers of a batch's rows")
-        return jnp.arange(at.num_data), jnp.ones(at.num_data, bool)
+        return jnp.arange(N), jnp.ones(N, bool)
     rows = jnp.asarray(at.rows)
     order = jnp.argsort(rows)
     fresh = jnp.diff(rows[order], prepend=-1) != 0

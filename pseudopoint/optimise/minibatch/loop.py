@@ -8,8 +8,8 @@ import jax
 import numpy as np
 from jax import lax
 
-from ...compilation import program
-from ...data import Dataset, draw, take
+from ...compilation import bucket, program
+from ...data import Dataset, draw, padded, take
 from ...posteriors import Model
 from ..result import FitError, Progress, Record
 from . import AbstractStepper
@@ -28,8 +28,8 @@ class TrainState(eqx.Module):
 
 
 def start(model: Model, stepper: AbstractStepper, data: Dataset, seed: int = 0) -> TrainState:
-    """The state before the first step."""
-    return TrainState(model, program(_first, "once", (2,))(stepper, model, len(data)), seed, 0)
+    """The state before the first step. What it holds for each row, it holds for a `bucket` of them."""
+    return TrainState(model, program(_first, "once", (2,))(stepper, model, bucket(len(data))), seed, 0)
 
 
 def _first(stepper, model, num_data):
@@ -64,14 +64,18 @@ def fit(
     """`steps` more steps on minibatches of `data`, and one record per segment (the mean bound of its steps).
 
     A segment has about `segment` steps: between a tenth and twice as many where that makes all segments equally long,
-    because every length is a program to compile. Rows stay on the host until their segment runs, so that `data` may be
-    larger than the memory of the device. Raises FitError when all steps of a segment are rejected.
+    because every length is a program to compile. For the same reason a table of at most `batch_size` rows is filled up
+    with rows of weight zero to a `bucket`. Rows stay on the host until their segment runs, so that `data` may be larger
+    than the memory of the device. Raises FitError when all steps of a segment are rejected.
     """
-    batch_size, segment = min(batch_size, len(data)), _equal_segments(steps, segment)
+    if batch_size >= len(data):
+        data = padded(data, bucket(len(data)))
+        batch_size = len(data)
+    segment = _equal_segments(steps, segment)
     history: list[Record] = []
     last = state.step + steps
     # With several latent functions, XLA's default loops make the steps of softmax a quarter faster.
-    run = program(_segment, "brief" if state.model.likelihood.latents == 1 else None, (5,))
+    run = program(_segment, "brief" if state.model.likelihood.latents == 1 else None)
     clock, done = time.perf_counter(), 0
     while done < steps:
         count = min(segment, steps - done)

@@ -4,11 +4,13 @@ from collections.abc import Callable
 from typing import Any
 
 import jax.numpy as jnp
+import numpy as np
+from jax.tree_util import Partial
 from jaxtyping import Array, Int
 
 __all__ = ["FULL", "Schedule", "averaging", "constant", "log_linear"]
 
-Schedule = Callable[[Int[Array, ""]], Any]
+Schedule = Callable[[Int[Array, ""]], Any]  # a function, or a Partial, whose numbers a compiled step takes as arguments
 
 
 def constant(gamma: float) -> Schedule:
@@ -32,4 +34,8 @@ def averaging(num_data: int, batch_size: int, speed: float = 1.0, most: float = 
     A first step of 1 is safe for log-concave likelihoods, and makes the first epoch exact for a Gaussian one. Steps
     that stay near 1 let q follow every batch, and the hyperparameters then take its noise for the truth.
     """
-    return lambda t: jnp.maximum(1 / (t + 1.0), min(speed * batch_size / num_data, most))
+    return Partial(_averaging, np.asarray(min(speed * batch_size / num_data, most)))
+
+
+def _averaging(last, t):
+    return jnp.maximum(1 / (t + 1.0), last)

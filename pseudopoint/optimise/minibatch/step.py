@@ -12,9 +12,10 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import optax
+from jax.tree_util import Partial
 from jaxtyping import Array, Bool, Int
 
-from ...data import Dataset
+from ...data import Count, Dataset
 from ...linalg import Scalar
 from ...params import Parts, Trainable, trainable
 from ...posteriors import AbstractPosterior, IndependentLatents, Model
@@ -85,7 +86,7 @@ class AbstractStepper(eqx.Module):
 
     @abstractmethod
     def step(
-        self, model: Model, state: Any, batch: Dataset, num_data: int, rows: Rows | None = None
+        self, model: Model, state: Any, batch: Dataset, num_data: Count, rows: Rows | None = None
     ) -> tuple[Model, Any, Info]:
         """One step on one batch out of `num_data` rows.
 
@@ -100,7 +101,7 @@ class Context(NamedTuple):
 
     hyper: Trainable
     batch: Dataset
-    num_data: int
+    num_data: Count
     rows: Rows | None
     gamma: Any
     guard: Guard
@@ -193,6 +194,11 @@ class StepState(NamedTuple):
     guard: Guard
 
 
+def _as_partial(schedule: Schedule) -> Partial:
+    """A function has no numbers; a Partial has, for which no step is compiled again."""
+    return schedule if isinstance(schedule, Partial) else Partial(schedule)
+
+
 @final
 class VariationalStep(AbstractStepper):
     """A step of size γ_t on the variational numbers, by a rule, and an optax step on all other numbers of the model,
@@ -208,7 +214,7 @@ class VariationalStep(AbstractStepper):
     """
 
     rule: AbstractRule
-    gamma: Schedule = eqx.field(static=True)
+    gamma: Schedule = eqx.field(converter=_as_partial)
     hyper_optimiser: optax.GradientTransformation | None = eqx.field(static=True, default=None)
     frozen: tuple[Callable, ...] = eqx.field(static=True, default=())
     tight: bool = eqx.field(static=True, default=True)
@@ -221,11 +227,11 @@ class VariationalStep(AbstractStepper):
         return StepState(self.rule.init(model, num_data), optimiser, guard)
 
     def step(
-        self, model: Model, state: StepState, batch: Dataset, num_data: int, rows: Rows | None = None
+        self, model: Model, state: StepState, batch: Dataset, num_data: Count, rows: Rows | None = None
     ) -> tuple[Model, StepState, Info]:
         """One step on one batch."""
         guard, rule = state.guard, self.rule
-        gamma = guard.scale * self.gamma(guard.steps)
+        gamma = guard.scale * jnp.asarray(self.gamma(guard.steps), guard.scale.dtype)
         at = Context(self._hyper(model), batch, num_data, rows, gamma, guard, self.tight)
         proposal = rule.update(state.rule, at)
         moved, parts, optimiser, norm = self._climb(at.hyper, proposal.gradient, state)

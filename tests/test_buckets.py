@@ -1,0 +1,162 @@
+"""Tables are filled up to a grid of sizes: this changes no number, and tables of like size share programs."""
+
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+from conformance import LIKELIHOODS
+from likelihood_rows import targets
+
+from pseudopoint import GPClassifier, GPRegressor
+from pseudopoint.bounds import collapsed, collapsed_orthogonal, collapsed_solve, elbo, laplace, marginal
+from pseudopoint.compilation import bucket
+from pseudopoint.data import dataset
+from pseudopoint.estimators import serving
+from pseudopoint.kernels import Matern52
+from pseudopoint.likelihoods import Gaussian
+from pseudopoint.optimise.minibatch import loop
+from pseudopoint.params import cast, trainable
+from pseudopoint.posteriors import Collapsed, CollapsedDecoupled, Exact, Model, SolveGP, Whitened
+from pseudopoint.recipes import objectives, settings
+from pseudopoint.recipes.families import FAMILIES, prior_q, several
+from pseudopoint.recipes.objectives import filled, profile
+from pseudopoint.starts import inducing
+
+N, M, D = 25, 6, 2  # a bucket of 26 rows follows
+RNG = np.random.default_rng(0)
+X, Z, O = RNG.normal(size=(N, D)), RNG.normal(size=(M, D)), RNG.normal(size=(4, D))
+
+
+# --- The grid ---
+
+
+def test_buckets_rise_by_less_than_an_eighth_and_are_their_own_buckets():
+    sizes = [bucket(n) for n in range(1, 20_000)]
+    assert all(n <= size < 1.12 * n + 1e-9 for n, size in enumerate(sizes, 1))
+    assert sizes == sorted(sizes) and all(bucket(size) == size for size in sizes)
+    assert len(set(sizes)) < 80 and sizes[:9] == list(range(1, 10)) and bucket(0) == 1
+
+
+# --- No number changes ---
+
+
+def rows_of(likelihood) -> tuple[np.ndarray, np.ndarray]:
+    """Targets of a likelihood, and weights."""
+    return np.resize(np.asarray(targets(likelihood), float), N), RNG.uniform(0.5, 2.0, N)
+
+
+def value_and_gradient(function, model, data):
+    numbers = trainable(model)
+    of = lambda parts: function(numbers.rebuild(parts), data)
+    return jax.jit(jax.value_and_grad(of))(numbers.parts)
+
+
+def close(ours, truth, tolerance=1e-12):
+    for a, b in zip(jax.tree.leaves(ours), jax.tree.leaves(truth), strict=True):
+        np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance * (1 + np.max(np.abs(b), initial=0)))
+
+
+def same_when_filled(function, model, y, weight):
+    data = dataset(X, y, weight, RNG.uniform(0, 0.1, N))
+    more = filled(data)
+    assert len(more) == 26 == len(data) + 1
+    model = cast(model, "float64")
+    close(value_and_gradient(function, model, more), value_and_gradient(function, model, data))
+
+
+GAUSSIAN = {
+    "exact": (marginal, Exact()),
+    "collapsed": (collapsed, Collapsed(Z)),
+    "orthogonal": (collapsed_orthogonal, CollapsedDecoupled(Z, O)),
+    "solve": (collapsed_solve, SolveGP(Z, O, prior_q(Z), prior_q(O))),
+}
+
+
+@pytest.mark.parametrize("tight", [True, False])
+@pytest.mark.parametrize("name", GAUSSIAN)
+def test_bounds_in_closed_form_are_the_same(name, tight):
+    bound, posterior = GAUSSIAN[name]
+    function = lambda model, data: bound(model, data).choose(tight)
+    same_when_filled(function, Model(Matern52(np.full(D, 1.5)), Gaussian(0.2), posterior), *rows_of(Gaussian()))
+
+
+@pytest.mark.parametrize("name", LIKELIHOODS)
+def test_bounds_of_every_likelihood_are_the_same(name):
+    likelihood: Any = LIKELIHOODS[name]().likelihood
+    y, weight = rows_of(likelihood)
+    model = Model(Matern52(np.full(D, 1.5)), likelihood, several(Whitened(Z, prior_q(Z)), likelihood.latents))
+    same_when_filled(lambda model, data: elbo(model, data, len(data)).value, model, y, weight)
+    if likelihood.latents == 1:
+        same_when_filled(lambda model, data: profile(model, data)[0], model, y, weight)
+        if likelihood.smooth and likelihood.gaussian_noise is None:
+            exact = Model(model.kernel, likelihood, Exact())
+            same_when_filled(lambda model, data: laplace(model, data).value, exact, y, weight)
+
+
+FITS: dict[str, tuple[Any, dict[str, Any]]] = {
+    "exact": (GPRegressor, {}),
+    "collapsed": (GPRegressor, {"method": "collapsed"}),
+    "orthogonal": (GPRegressor, {"posterior": "orthogonal"}),
+    "svgp": (GPRegressor, {"method": "svgp"}),
+    "svgp in batches": (GPRegressor, {"method": "svgp", "batch_size": 40}),
+    "laplace": (GPRegressor, {"method": "laplace", "likelihood": "poisson"}),
+    "profile": (GPRegressor, {"method": "collapsed", "likelihood": "poisson"}),
+    "minibatches": (GPRegressor, {"method": "svgp", "likelihood": "poisson"}),
+    "classes": (GPClassifier, {}),
+    **{f"family {name}": (GPRegressor, {"posterior": name, "method": "svgp"}) for name in FAMILIES},
+}
+
+
+def fitted(name, rows=101):
+    cls, options = FITS[name]
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(rows, 2))
+    y = rng.poisson(np.exp(np.sin(X[:, 0]))).astype(float)
+    X = np.concatenate([X, X[:1]])  # a row that is there twice: weights are not all equal
+    y = np.append(y, y[0])
+    y = y % 3 if cls is GPClassifier else y
+    return cls(num_inducing=10, max_iter=4, random_state=0, **options).fit(X, y), X
+
+
+@pytest.mark.edge
+@pytest.mark.parametrize("name", FITS)
+def test_fits_are_the_same(name, monkeypatch):
+    model, X = fitted(name)
+    for module in (loop, inducing, objectives, serving, settings):
+        monkeypatch.setattr(module, "bucket", lambda count: count)
+    plain, _ = fitted(name)
+    np.testing.assert_allclose(model.bound_, plain.bound_, rtol=1e-9)
+    both = [
+        m.predict_proba(X) if isinstance(m, GPClassifier) else np.column_stack(m.predict(X, True))
+        for m in (model, plain)
+    ]
+    np.testing.assert_allclose(*both, rtol=1e-7)
+    assert len(model.predictor_.Zv) == len(plain.predictor_.Zv)
+
+
+# --- Programs ---
+
+COMPILED: list[str] = []
+jax.monitoring.register_event_duration_secs_listener(
+    lambda event, seconds, **about: COMPILED.append(event) if event.endswith("backend_compile_duration") else None
+)
+
+
+@pytest.mark.edge
+@pytest.mark.parametrize("name", FITS)
+def test_tables_of_a_bucket_share_all_programs(name):
+    assert bucket(94) == bucket(101) == 104
+    for _ in range(2):  # the number of programs depends on the data, too: how long a line search is, and the like
+        fitted(name)
+    COMPILED.clear()
+    model, X = fitted(name, 94)
+    assert COMPILED == []
+    model.predict(X[:1])
+    model.predict(X)
+    COMPILED.clear()
+    for rows in (1, 2, 3, 17, 33, 64, 94):
+        model.predict(X[:rows])
+    model, _ = fitted(name, 97)
+    model.predict(X[:7])
+    assert COMPILED == []
