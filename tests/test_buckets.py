@@ -138,7 +138,9 @@ def test_fits_are_the_same(name, monkeypatch):
 
 COMPILED: list[str] = []
 jax.monitoring.register_event_duration_secs_listener(
-    lambda event, seconds, **about: COMPILED.append(event) if event.endswith("backend_compile_duration") else None
+    lambda event, seconds, **about: (
+        COMPILED.append(about.get("fun_name", event)) if event.endswith("backend_compile_duration") else None
+    )
 )
 
 

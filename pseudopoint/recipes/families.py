@@ -66,8 +66,12 @@ def several(posterior: AbstractPosterior, C: int) -> AbstractPosterior:
 
 
 def _unwhitened(Z, O, kernel):
-    precision, _ = invert(prior_factor(kernel, Z, None).K)
-    return Unwhitened(Z, MeanPrecision(jnp.zeros(len(Z), Z.dtype), precision))
+    return Unwhitened(Z, MeanPrecision(_zeros(Z), _prior_precision(kernel, Z)))
+
+
+@jax.jit
+def _prior_precision(kernel, Z):
+    return invert(prior_factor(kernel, Z, None).K)[0]
 
 
 def _zeros(points):
