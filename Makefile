@@ -4,8 +4,11 @@ RUN := .venv/bin
 ENVS ?= .venv-peers
 OPTIONS ?=
 PEERS := gpflow gpytorch gpjax
+# Test files that compile little.
+QUICK := citations damaged_model_files data datasets files initial kernels linalg matrix_functions metrics newton oracles \
+	params persistence posteriors size table_cells table_files table_moments table_page table_targets tables
 
-.PHONY: demo test lint types docs benchmark clean
+.PHONY: check demo test lint types docs benchmark clean
 
 demo: .venv/.installed
 	$(RUN)/pseudopoint demo --out demo
@@ -13,6 +16,10 @@ demo: .venv/.installed
 test: .venv/.installed
 	$(RUN)/python -m pytest -m "not default_flags"
 	XLA_FLAGS= $(RUN)/python -m pytest -m default_flags
+
+# What to run after every change: under 90 seconds.
+check: lint types
+	$(RUN)/python -m pytest $(QUICK:%=tests/test_%.py)
 
 lint: .venv/.installed
 	$(RUN)/ruff check .

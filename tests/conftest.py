@@ -47,17 +47,26 @@ def float64(request):
             yield
 
 
-MEMORY = 1.2e9  # bytes that a worker holds before it lets go of compiled programs
+# Bytes that a worker holds before it lets go of compiled programs: after a file, and after any test.
+AFTER_A_FILE, AFTER_A_TEST = 1.0e9, 1.5e9
+
+
+def _let_go(memory: float) -> None:
+    """Each program also keeps memory maps, of which Linux allows a process 65,530; beyond that XLA's compiler
+    crashes."""
+    statm = Path("/proc/self/statm")
+    if statm.exists() and int(statm.read_text().split()[1]) * os.sysconf("SC_PAGESIZE") > memory:
+        jax.clear_caches()
+        gc.collect()
 
 
 @pytest.fixture(autouse=True, scope="module")
 def few_programs():
-    """A worker lets go of compiled programs between files, once it holds much memory.
-
-    Each program also keeps memory maps, of which Linux allows a process 65,530; beyond that XLA's compiler crashes.
-    """
     yield
-    statm = Path("/proc/self/statm")
-    if statm.exists() and int(statm.read_text().split()[1]) * os.sysconf("SC_PAGESIZE") > MEMORY:
-        jax.clear_caches()
-        gc.collect()
+    _let_go(AFTER_A_FILE)
+
+
+@pytest.fixture(autouse=True)
+def not_too_many_programs():
+    yield
+    _let_go(AFTER_A_TEST)

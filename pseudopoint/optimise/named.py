@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import optax
 
 from ..bounds import Chosen, collapsed, elbo
 from ..data import Dataset
@@ -19,6 +18,7 @@ from .minibatch import SAG, AbstractStepper, NaturalGradient, Optax, Sites, aver
 from .minibatch.loop import fit, start
 from .minibatch.schedules import Schedule
 from .result import Progress
+from .transformation import GradientTransformation
 
 __all__ = [
     "OPTIMISERS",
@@ -141,6 +141,8 @@ def _steps(coordinates: type[AbstractGaussian], make: Callable[[int, int, Option
 
 def _descent(N, options):
     """Gradient descent on the bound of a row, so that a rate means the same for every table."""
+    import optax
+
     rate = options.learning_rate or DESCENT_RATE
     return optax.chain(optax.scale(1 / N), optax.sgd(optax.cosine_decay_schedule(rate, options.steps)))
 
@@ -150,9 +152,11 @@ def _adam(options):
 
 
 @lru_cache(maxsize=64)
-def adam(rate: float, steps: int) -> optax.GradientTransformation:
+def adam(rate: float, steps: int) -> GradientTransformation:
     """Adam, its rate falling to 0 along a cosine. The same object for the same numbers: JAX compiles a step again for
     another optimiser, which is a new function."""
+    import optax
+
     return optax.adam(optax.cosine_decay_schedule(rate, steps))
 
 

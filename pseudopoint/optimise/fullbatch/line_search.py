@@ -12,13 +12,13 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 import scipy.optimize
 
 from ...gaussians import MeanCovariance, forward, natural_gradient, to_expectation_slope
 from ...params import Trainable
 from ..minibatch.energy import with_q
 from ..result import OptimiseResult
+from ..transformation import GradientTransformation
 from .objective import Objective, evaluate
 
 __all__ = ["LBFGS", "AbstractDirection", "Gradient", "NaturalDirection", "Point", "Transformed", "brent", "line_search"]
@@ -65,7 +65,7 @@ class Transformed(AbstractDirection):
     Its averages are over the gradients at the points where the line searches ended.
     """
 
-    optimiser: optax.GradientTransformation = eqx.field(static=True)
+    optimiser: GradientTransformation = eqx.field(static=True)
 
     def init(self, numbers: Trainable) -> Any:
         """The optimiser's state."""

@@ -3,10 +3,10 @@
 from collections.abc import Callable
 
 import jax
-import optax
 
 from ...bounds import elbo
 from ...posteriors import Model
+from ..transformation import GradientTransformation
 from .schedules import FULL
 from .step import AbstractRule, Context, Proposal, VariationalStep
 
@@ -28,8 +28,6 @@ class OrdinaryRule(AbstractRule):
         return Proposal((), (), *jax.value_and_grad(objective)(at.hyper.parts))
 
 
-def Optax(
-    optimiser: optax.GradientTransformation, frozen: tuple[Callable, ...] = (), tight: bool = True
-) -> VariationalStep:
+def Optax(optimiser: GradientTransformation, frozen: tuple[Callable, ...] = (), tight: bool = True) -> VariationalStep:
     """An optax step on all numbers of the model, q included: give q in coordinates such as `MeanChol`."""
     return VariationalStep(OrdinaryRule(), FULL, optimiser, frozen, tight)

@@ -12,13 +12,13 @@ from typing import Any, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import optax
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float, Int
 
 from ...gaussians import MeanChol, MeanPrecision
 from ...linalg import Scalar, invert, quad_diag
 from ...posteriors import Model, Whitened, features, prior_factor
+from ..transformation import GradientTransformation
 from .energy import with_q
 from .schedules import FULL, Schedule
 from .step import AbstractRule, Context, Proposal, VariationalStep
@@ -134,7 +134,7 @@ class AverageRule(AbstractRule):
     family = Whitened
     one_kernel = True
     optimises = True
-    optimiser: optax.GradientTransformation = eqx.field(static=True)
+    optimiser: GradientTransformation = eqx.field(static=True)
     stores_features: bool = eqx.field(static=True)
 
     def init(self, model: Model, num_data: int) -> AverageState:
@@ -183,8 +183,8 @@ class AverageRule(AbstractRule):
 
 
 def SAG(
-    optimiser: optax.GradientTransformation,
-    hyper_optimiser: optax.GradientTransformation | None = None,
+    optimiser: GradientTransformation,
+    hyper_optimiser: GradientTransformation | None = None,
     frozen: tuple[Callable, ...] = (),
     tight: bool = True,
 ) -> VariationalStep:

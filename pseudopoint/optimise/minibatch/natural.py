@@ -5,13 +5,13 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import optax
 from jaxtyping import Array, Float
 
 from ...bounds import majorises
 from ...gaussians import MeanPrecision
 from ...linalg import invert, solve_positive
 from ...posteriors import Model, Whitened, prior_factor
+from ..transformation import GradientTransformation
 from .energy import energy_gradients, gaussian_entropy, next_precision
 from .schedules import Schedule
 from .step import AbstractRule, Context, Proposal, VariationalStep
@@ -84,7 +84,7 @@ class DualRule(AbstractRule):
 
 def NaturalGradient(
     gamma: Schedule,
-    hyper_optimiser: optax.GradientTransformation | None = None,
+    hyper_optimiser: GradientTransformation | None = None,
     frozen: tuple[Callable, ...] = (),
     tight: bool = True,
     dual: bool = False,

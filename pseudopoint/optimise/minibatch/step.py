@@ -11,7 +11,6 @@ from typing import Any, ClassVar, NamedTuple, final
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import optax
 from jax.tree_util import Partial
 from jaxtyping import Array, Bool, Int
 
@@ -19,6 +18,7 @@ from ...data import Count, Dataset
 from ...linalg import Scalar
 from ...params import Parts, Trainable, trainable
 from ...posteriors import AbstractPosterior, IndependentLatents, Model
+from ..transformation import GradientTransformation
 from .schedules import Schedule
 
 __all__ = ["AbstractRule", "AbstractStepper", "Context", "Guard", "Info", "Proposal", "StepState", "VariationalStep"]
@@ -177,7 +177,7 @@ class AbstractRule(eqx.Module):
     def stepper(
         cls,
         gamma: Schedule,
-        hyper_optimiser: optax.GradientTransformation | None = None,
+        hyper_optimiser: GradientTransformation | None = None,
         frozen: tuple[Callable, ...] = (),
         tight: bool = True,
         **fields: Any,
@@ -215,7 +215,7 @@ class VariationalStep(AbstractStepper):
 
     rule: AbstractRule
     gamma: Schedule = eqx.field(converter=_as_partial)
-    hyper_optimiser: optax.GradientTransformation | None = eqx.field(static=True, default=None)
+    hyper_optimiser: GradientTransformation | None = eqx.field(static=True, default=None)
     frozen: tuple[Callable, ...] = eqx.field(static=True, default=())
     tight: bool = eqx.field(static=True, default=True)
 
