@@ -18,7 +18,6 @@ import typer
 from rich.console import Console
 
 from pseudopoint import __version__
-from pseudopoint.compilation import keep_compiled
 from pseudopoint.names import SETTINGS, TASKS, Setting
 from pseudopoint.optimise.result import Record
 from pseudopoint.shell import run, visible
@@ -313,7 +312,6 @@ def main() -> None:
 
 
 def _start():
-    keep_compiled()
     _refuse_old(sys.argv[1:])
     app()
 

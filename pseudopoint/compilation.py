@@ -8,16 +8,17 @@ compiled program is fast, but a first fit spends more time on compilation than o
 - *One shape for several sizes* (`bucket`, `same_shape_sample`): tables are filled up to a grid of sizes with rows of
   weight zero, so that tables of like size share programs. A sample of a table keeps the table's shape, so that the
   program for all rows serves for the sample too.
-- *The persistent cache* (`keep_compiled`): compiled programs are kept on disk between runs of the command line.
+- *The persistent cache* (`keeping_programs`): compiled programs are kept on disk between processes.
 
-JAX is imported inside the functions, because `keep_compiled` has to run before JAX is imported, and the command line
-imports this module before it knows whether it needs JAX.
+JAX is imported inside the functions, because the command line imports this module before it knows whether it needs JAX.
 """
 
 import math
 import os
-from collections.abc import Callable
-from contextlib import suppress
+import threading
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from functools import cache, lru_cache
 from pathlib import Path
@@ -25,7 +26,7 @@ from typing import Any, Literal
 
 from .files import user_cache
 
-__all__ = ["CompileMode", "bucket", "keep_compiled", "mode_of_evaluations", "program", "same_shape_sample"]
+__all__ = ["CompileMode", "bucket", "keeping_programs", "mode_of_evaluations", "program", "same_shape_sample"]
 
 CompileMode = Literal["brief", "once"] | None
 BRIEF = 1_000_000  # kernel values; with more, an evaluation takes so long that faster code repays its compilation
@@ -94,32 +95,104 @@ def same_shape_sample(data: Any, size: int, seed: int) -> Any:
     return replace(rows, weight=np.where(np.arange(len(order)) < size, rows.weight, 0))
 
 
-def keep_compiled(limit: int = 256 * 2**20) -> None:
-    """Makes JAX, when it is imported later in this process, keep compiled programs in the user's cache folder.
+class _Keeping:
+    """The open scopes of `keeping_programs` in this process, and what the first of them has changed."""
 
-    The folder holds at most `limit` bytes; the programs unused for longest are deleted first. It sets environment
-    variables that are not set yet: JAX_COMPILATION_CACHE_DIR= (empty) turns the cache off, another folder is respected.
-    Without a cache folder that can be written, nothing is kept. Programs are identified by their text, the versions and
-    the processor, so a kept program equals a newly compiled one.
+    def __init__(self):
+        self.lock = threading.Lock()
+        self.scopes = 0
+        self.trimmed = False
+        self.undo = ExitStack()
+
+
+_KEEPING = _Keeping()
+LIMIT = 256 * 2**20  # bytes of all kept programs
+
+
+@contextmanager
+def keeping_programs() -> Iterator[None]:
+    """Programs that are compiled within this scope are kept in the user's cache folder, and found there by any later
+    process.
+
+    Programs are identified by their text, the versions and the processor, so a kept program equals a newly compiled
+    one. The folder holds at most `LIMIT` bytes when a process begins to use it: the programs unused for longest are
+    deleted. An environment variable JAX_COMPILATION_CACHE_DIR= (empty) turns this off. A folder that JAX was given by
+    the user is respected. Without a folder that can be written, nothing is kept. A damaged file costs a compilation in
+    every process, until it is deleted.
+
+    JAX's settings belong to the process. Of scopes that overlap in several threads, the first to begin sets them and
+    the last to end restores them, whatever is raised.
     """
+    counted = _enter()
+    try:
+        yield
+    finally:
+        if counted:
+            _leave()
+
+
+def _enter() -> bool:
+    """Whether a scope was opened."""
+    import jax
+
     if "JAX_COMPILATION_CACHE_DIR" in os.environ:
-        return
+        return False
+    with _KEEPING.lock:
+        if _KEEPING.scopes == 0:
+            if jax.config.jax_compilation_cache_dir is not None or (folder := _folder()) is None:
+                return False
+            _KEEPING.undo.enter_context(warnings.catch_warnings())  # the result is right, whatever is in the folder
+            warnings.filterwarnings("ignore", "Error (reading|writing) persistent compilation cache entry")
+            before = _configure(
+                jax_compilation_cache_dir=str(folder),
+                jax_persistent_cache_min_compile_time_secs=0.0,
+                jax_persistent_cache_min_entry_size_bytes=-1,
+            )
+            _KEEPING.undo.callback(_configure, **before)
+        _KEEPING.scopes += 1
+    return True
+
+
+def _leave() -> None:
+    with _KEEPING.lock:
+        _KEEPING.scopes -= 1
+        if _KEEPING.scopes == 0:
+            _KEEPING.undo.close()
+
+
+def _configure(**settings: Any) -> dict[str, Any]:
+    """Changes these settings of JAX, and returns what they were."""
+    import jax
+    from jax.experimental.compilation_cache import compilation_cache
+
+    before = {name: getattr(jax.config, name) for name in settings}
+    for name, value in settings.items():
+        jax.config.update(name, value)
+    compilation_cache.reset_cache()  # JAX asks for the folder once, at the first compilation after this
+    return before
+
+
+def _folder() -> Path | None:
+    """Where programs are kept, trimmed once in a process; None if nothing can be written there."""
     cache = user_cache()
     if cache is None:
-        return
+        return None
     folder = cache / "compiled"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        files = sorted(((file.stat(), file) for file in folder.iterdir()), key=lambda at: at[0].st_atime, reverse=True)
+        if not _KEEPING.trimmed:
+            _trim(folder)
     except OSError:
-        return
-    if not os.access(folder, os.W_OK):
-        return
+        return None
+    _KEEPING.trimmed = True
+    return folder if os.access(folder, os.W_OK) else None
+
+
+def _trim(folder: Path) -> None:
+    files = sorted(((file.stat(), file) for file in folder.iterdir()), key=lambda at: at[0].st_atime, reverse=True)
     total = 0
     for stat, file in files:
         total += stat.st_size
-        if total > limit:
+        if total > LIMIT:
             with suppress(OSError):  # another process may have deleted it
                 Path(file).unlink()
-    os.environ["JAX_COMPILATION_CACHE_DIR"] = str(folder)
-    os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.1")

@@ -137,11 +137,14 @@ def test_fits_are_the_same(name, monkeypatch):
 # --- Programs ---
 
 COMPILED: list[str] = []
-jax.monitoring.register_event_duration_secs_listener(
-    lambda event, seconds, **about: (
-        COMPILED.append(about.get("fun_name", event)) if event.endswith("backend_compile_duration") else None
-    )
-)
+
+
+def listen(event, duration_secs, **about):
+    if event.endswith("backend_compile_duration"):
+        COMPILED.append(str(about.get("fun_name")))
+
+
+jax.monitoring.register_event_duration_secs_listener(listen)
 
 
 @pytest.mark.edge
@@ -160,4 +163,22 @@ def test_tables_of_a_bucket_share_all_programs(name):
         model.predict(X[:rows])
     model, _ = fitted(name, 97)
     model.predict(X[:7])
+    assert COMPILED == []
+
+
+@pytest.mark.edge
+@pytest.mark.parametrize("name", ["exact", "laplace", "classes"])
+def test_after_a_warm_up_no_prediction_compiles(name, tmp_path):
+    model, X = fitted(name)
+    model.save(tmp_path / "model")
+    model = type(model).load(tmp_path / "model").warm_up()
+    COMPILED.clear()
+    for rows in (1, 2, 50, 3000):
+        many = np.resize(X, (rows, 2))
+        if isinstance(model, GPClassifier):
+            model.predict_proba(many)
+        else:
+            model.predict(many)
+            model.predict(many, return_std=True)
+            model.predict_interval(many)
     assert COMPILED == []

@@ -1,5 +1,6 @@
 """Compile modes change the program and not the result; samples keep the shape; programs are kept between runs."""
 
+import json
 import os
 import subprocess
 import sys
@@ -11,11 +12,8 @@ import numpy as np
 import pytest
 
 from pseudopoint import compilation
-from pseudopoint.compilation import keep_compiled, program, same_shape_sample
+from pseudopoint.compilation import bucket, keeping_programs, program, same_shape_sample
 from pseudopoint.data import dataset
-
-VARIABLES = ("JAX_COMPILATION_CACHE_DIR", "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS")
-
 
 # --- Compile modes ---
 
@@ -81,50 +79,110 @@ def test_a_sample_of_the_same_shape_comes_first_and_the_other_rows_weigh_nothing
     assert set(np.asarray(same_shape_sample(data, 10, 1).X)[:10, 0]) < set(x[:20])  # rows of weight zero are left out
 
 
-# --- Programs kept between runs ---
+# --- Programs kept between processes ---
+
+NAMES = (
+    "jax_compilation_cache_dir",
+    "jax_persistent_cache_min_compile_time_secs",
+    "jax_persistent_cache_min_entry_size_bytes",
+)
+settings = lambda: [getattr(jax.config, name) for name in NAMES]
 
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
     """The folder of a user who has set nothing."""
-    for name in VARIABLES:
-        monkeypatch.setenv(name, "")  # so that the test's own settings are taken back
-        monkeypatch.delenv(name)
+    monkeypatch.delenv("JAX_COMPILATION_CACHE_DIR")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    return tmp_path / "pseudopoint" / "compiled"
+    monkeypatch.setattr(compilation._KEEPING, "trimmed", False)
+    before = settings()
+    jax.config.update(NAMES[0], None)
+    yield tmp_path / "pseudopoint" / "compiled"
+    jax.config.update(NAMES[0], before[0])
+    assert settings() == before
 
 
-def test_jax_finds_what_an_earlier_process_compiled(folder):
-    keep_compiled()
-    os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
-    code = "import jax, jax.numpy as jnp; print(float(jax.jit(lambda x: jnp.sin(x) + 2)(1.0)))"
-    run = lambda: subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    first, made = run(), sorted(folder.iterdir())
-    assert made
-    again = run()
-    assert again.stdout == first.stdout and not again.stderr
-    assert [file.name for file in sorted(folder.iterdir()) if "-cache" in file.name] == [
-        file.name for file in made if "-cache" in file.name
-    ]
+FIT = """
+import json, sys, warnings
+warnings.simplefilter("error")
+import jax, numpy as np
+compiled = []
+listen = lambda event, **_: compiled.append(event) if event.endswith("cache_misses") else None
+jax.monitoring.register_event_listener(listen)
+from pseudopoint import GPRegressor
+X = np.random.default_rng(0).normal(size=(int(sys.argv[1]), 2))
+before = dict(jax.config.values)
+mean, std = GPRegressor(max_iter=3).fit(X, np.sin(X[:, 0])).predict(X[:40], return_std=True)
+assert dict(jax.config.values) == before
+print(json.dumps([len(compiled), mean.tolist(), std.tolist()]))
+"""
 
 
-def test_a_choice_of_the_user_is_respected(folder, monkeypatch):
+def in_a_process(rows=60):
+    run = subprocess.run([sys.executable, "-c", FIT, str(rows)], capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
+    return json.loads(run.stdout)
+
+
+def test_a_second_process_compiles_nothing_for_a_bucket_that_was_seen(folder):
+    first = in_a_process()
+    assert first[0] > 0 and list(folder.iterdir())
+    assert in_a_process() == [0, *first[1:]]
+    assert bucket(64) == bucket(60) == 66 and in_a_process(64)[0] == 0
+
+
+def test_two_processes_may_write_at_the_same_time(folder):
+    command = [sys.executable, "-c", FIT, "60"]
+    both = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(2)]
+    (one, said), (two, also) = (process.communicate() for process in both)
+    assert not said and not also and json.loads(one)[1:] == json.loads(two)[1:]
+    assert in_a_process()[0] == 0
+
+
+@pytest.mark.parametrize("damage", [lambda of: b"", lambda of: of[: len(of) // 2], lambda of: of[:20] + of[24:]])
+def test_a_damaged_file_costs_a_compilation_and_says_nothing(folder, damage):
+    first = in_a_process()
+    for file in folder.glob("*-cache"):
+        file.write_bytes(damage(file.read_bytes()))
+    assert in_a_process()[1:] == first[1:]
+
+
+def test_scopes_of_several_threads_restore_what_the_first_one_found(folder):
+    before, inside = settings(), []
+    outer, inner = keeping_programs(), keeping_programs()
+    outer.__enter__()
+    inside.append(settings())
+    inner.__enter__()
+    outer.__exit__(None, None, None)
+    inside.append(settings())
+    inner.__exit__(None, None, None)
+    assert settings() == before and inside == [[str(folder), 0.0, -1]] * 2
+
+
+def test_a_choice_of_the_user_is_respected(folder, tmp_path, monkeypatch):
+    jax.config.update(NAMES[0], str(tmp_path))
+    before = settings()
+    with keeping_programs():
+        assert settings() == before
+    jax.config.update(NAMES[0], None)
     monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", "")
-    keep_compiled()
-    assert os.environ["JAX_COMPILATION_CACHE_DIR"] == "" and not folder.exists()
+    with keeping_programs():
+        assert settings()[0] is None
+    assert not folder.exists()
 
 
-def test_programs_unused_for_longest_go_first(folder):
+def test_programs_unused_for_longest_go_first(folder, monkeypatch):
+    monkeypatch.setattr(compilation, "LIMIT", 250)
     folder.mkdir(parents=True)
     for age, name in enumerate("abc"):
         (folder / name).write_bytes(bytes(100))
         os.utime(folder / name, (1e9 - age, 1e9 - age))
-    keep_compiled(limit=250)
-    assert sorted(file.name for file in folder.iterdir()) == ["a", "b"]
+    with keeping_programs():
+        assert sorted(file.name for file in folder.iterdir()) == ["a", "b"]
 
 
 def test_without_a_folder_nothing_is_kept(folder):
     folder.parent.mkdir()
     folder.write_text("a file")
-    keep_compiled()
-    assert "JAX_COMPILATION_CACHE_DIR" not in os.environ
+    with keeping_programs():
+        assert settings()[0] is None

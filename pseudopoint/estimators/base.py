@@ -9,6 +9,7 @@ import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
+from ..compilation import keeping_programs
 from ..data import LARGEST, Standardiser, dataset, merge_duplicates
 from ..kernels import AbstractKernel, InUnits, check_columns
 from ..likelihoods import AbstractLikelihood, Offset
@@ -23,7 +24,7 @@ from ..starts.hyperparameters import STARTS, named_kernel
 from . import notes, predictive
 from .checks import checked, numbers, refuse_large, refuse_non_finite, unknown, validated, weights
 from .saving import rebuilt, tree_of
-from .serving import evaluate, is_plain
+from .serving import block_sizes, evaluate, is_plain
 
 __all__ = ["AbstractEstimator"]
 
@@ -116,7 +117,7 @@ class AbstractEstimator(BaseEstimator):
         own = isinstance(settings.kernel, AbstractKernel) and (settings.scale_inputs == "auto" or not scaled)
         scaling = Standardiser.learn(*rows[:3], own or scaled, scale_target, ignore_constant=not own)
         said += notes.far_rows(rows[0], scaling, getattr(self, "feature_names_in_", None))
-        with computing(self._precision), one_blas_thread():
+        with computing(self._precision), one_blas_thread(), keeping_programs():
             X, y, weight, noise = rows
             X, y = scaling.inputs(X, self._precision), scaling.target(y)
             refuse_large(y, self._precision)
@@ -193,6 +194,23 @@ class AbstractEstimator(BaseEstimator):
     def _observed(self) -> AbstractLikelihood:
         """p(y | f) with the constant mean of f, where there is one."""
         return self.likelihood_ if self.mean_ is None else Offset(self.likelihood_, self.mean_)
+
+    def warm_up(self):
+        """Compile what predictions need, so that no later call waits for it: for a service, once after `load`.
+
+        Blocks of rows have three sizes, each of which would otherwise be compiled when a call first needs it. Returns
+        the estimator itself.
+        """
+        check_is_fitted(self)
+        middle = np.zeros(self.n_features_in_)
+        middle[self.standardiser_.columns] = self.standardiser_.mean
+        for rows in block_sizes(self):
+            self._predictions(np.tile(middle, (rows, 1)))
+        return self
+
+    def _predictions(self, X):
+        """What `warm_up` compiles."""
+        raise NotImplementedError
 
     def save(self, path, *, extra=None, classes: Sequence[type] = ()):
         """Write the fitted model to one file (safetensors with JSON metadata, no pickle), atomically.

@@ -132,6 +132,9 @@ class GPClassifier(ClassifierMixin, AbstractEstimator):
         best = np.argmax(self.predict_log_proba(X), axis=1)
         return self.classes_[best]
 
+    def _predictions(self, X):
+        return self.predict_proba(X)
+
     def log_density(self, X, y):
         """log P(yᵢ | xᵢ) for every row, [N]; −∞ for a label that was not learned."""
         log_p = self.predict_log_proba(X)

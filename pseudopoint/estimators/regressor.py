@@ -160,6 +160,9 @@ class GPRegressor(RegressorMixin, AbstractEstimator):
         mean, std = self._moments(rows)
         return (mean, std) if return_std else mean
 
+    def _predictions(self, X):
+        return self.predict(X), self.predict(X, return_std=True), self.predict_interval(X)
+
     def predict_interval(self, X, level=0.9):
         """Central intervals that hold y with probability `level`: [N, 2], lower and upper ends, in the units of y.
 

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..compilation import bucket
+from ..compilation import bucket, keeping_programs
 from ..data import Standardiser
 from ..kernels import AbstractKernel
 from ..linalg import lower_root
@@ -118,7 +118,8 @@ def served(predictor: Predictor | Predictors, precision: str) -> Any:
 
 
 class _Kept(NamedTuple):
-    """Predictor and likelihood on the device, taken apart, with what they were made of; `width` numbers a row."""
+    """Predictor and likelihood on the device, taken apart, with what they were made of; `width` numbers a row.
+    `compiled` are the functions that have been applied to them, each with a size of blocks."""
 
     predictor: Any
     likelihood: Any
@@ -126,6 +127,7 @@ class _Kept(NamedTuple):
     width: int
     structure: Any
     leaves: list
+    compiled: set
 
 
 _ON_DEVICE: WeakKeyDictionary[Any, _Kept] = WeakKeyDictionary()
@@ -147,7 +149,8 @@ def kept(model: Any) -> _Kept:
                 predictor = predictor.filled(bucket(len(predictor.Zv)))
             leaves, structure = jax.tree.flatten((served(predictor, precision), model._observed()))
             width, leaves = len(model.predictor_.Zv) * model.likelihood_.latents, jax.device_put(leaves)
-        there = _ON_DEVICE[model] = _Kept(model.predictor_, model.likelihood_, precision, width, structure, leaves)
+        learned = model.predictor_, model.likelihood_, precision
+        there = _ON_DEVICE[model] = _Kept(*learned, width, structure, leaves, set())
     return there
 
 
@@ -155,7 +158,16 @@ def evaluate(model: Any, function: Callable[..., Any], X: np.ndarray, *columns: 
     """`function(predictor, likelihood, X, *columns)` of a fitted estimator, [..., N]. The function is compiled here,
     once for each; X is in the user's units, and the function sees it scaled."""
     of = kept(model)
-    return in_blocks(model, partial(apply_learned, function, of.structure, of.leaves), of.width, X, *columns)
+
+    def apply(*block):
+        if (of_size := (function, len(block[0]))) in of.compiled:
+            return apply_learned(function, of.structure, of.leaves, *block)
+        with keeping_programs():
+            result = apply_learned(function, of.structure, of.leaves, *block)
+        of.compiled.add(of_size)
+        return result
+
+    return in_blocks(model, apply, of.width, X, *columns)
 
 
 def in_blocks(model: Any, apply: Callable[..., Any], width: int, X: np.ndarray, *columns: np.ndarray) -> np.ndarray:
@@ -164,7 +176,7 @@ def in_blocks(model: Any, apply: Callable[..., Any], width: int, X: np.ndarray, 
     ValueError where a result is NaN or too large a number."""
     whole, precision = np.empty(0), model._precision
     with computing(precision):
-        for start, size in _blocks(len(X), _power_of_two(BLOCK // max(width, NODES))):
+        for start, size in _blocks(len(X), _full(width)):
             block = [array[start : start + size] for array in (X, *columns)]
             # Of the class: a method of an equinox object is wrapped anew each time, which a single row would notice.
             block[0], count = Standardiser.inputs(model.standardiser_, block[0], precision), len(block[0])
@@ -193,6 +205,16 @@ def apply_learned(function, structure, leaves, *rows):
 def is_plain(X: Any, columns: int) -> bool:
     """Whether X is an array that needs no check: scikit-learn's checks take as long as one row's prediction."""
     return type(X) is np.ndarray and X.dtype == np.float64 and X.ndim == 2 and X.shape[1] == columns and len(X) > 0
+
+
+def block_sizes(model: Any) -> tuple[int, ...]:
+    """The sizes of the blocks in which a fitted estimator predicts."""
+    full = _full(kept(model).width)
+    return tuple(sorted({1, min(FEW, full), full}))
+
+
+def _full(width: int) -> int:
+    return _power_of_two(BLOCK // max(width, NODES))
 
 
 def _blocks(N: int, full: int) -> Iterator[tuple[int, int]]:

@@ -8,11 +8,14 @@ __all__ = ["GradientTransformation"]
 
 @runtime_checkable
 class GradientTransformation(Protocol):
-    """What `optax.GradientTransformation` is: `init(parameters)` makes a state, and `update(gradient, state,
-    parameters)` the change of the parameters and the next state."""
+    """What `optax.GradientTransformation` is."""
 
     @property
-    def init(self) -> Callable[..., Any]: ...
+    def init(self) -> Callable[..., Any]:
+        """The function of the parameters that makes the first state."""
+        ...
 
     @property
-    def update(self) -> Callable[..., Any]: ...
+    def update(self) -> Callable[..., Any]:
+        """The function of (gradient, state, parameters) that gives the change of the parameters and the next state."""
+        ...

@@ -270,7 +270,7 @@ def _places(at: Context, table) -> tuple[Int[Array, " B"], Bool[Array, " B"]]:
     """The row numbers, and which of them stand there for the first time: a batch that spans two epochs may hold a row
     twice, and its old numbers are subtracted once."""
     N = len(table)
-    if not isinstance(at.num_data, jax.core.Tracer) and at.num_data > N:
+    if isinstance(at.num_data, int) and at.num_data > N:
         raise ValueError(f"the state is that of a table of {N} rows, not of {at.num_data}")
     if at.rows is None:
         if len(at.batch) != N:
