@@ -139,7 +139,7 @@ def _enter() -> bool:
         return False
     with _KEEPING.lock:
         if _KEEPING.scopes == 0:
-            if jax.config.jax_compilation_cache_dir is not None or (folder := _folder()) is None:
+            if jax.config.values["jax_compilation_cache_dir"] is not None or (folder := _folder()) is None:
                 return False
             _KEEPING.undo.enter_context(warnings.catch_warnings())  # the result is right, whatever is in the folder
             warnings.filterwarnings("ignore", "Error (reading|writing) persistent compilation cache entry")
@@ -165,7 +165,7 @@ def _configure(**settings: Any) -> dict[str, Any]:
     import jax
     from jax.experimental.compilation_cache import compilation_cache
 
-    before = {name: getattr(jax.config, name) for name in settings}
+    before = {name: jax.config.values[name] for name in settings}
     for name, value in settings.items():
         jax.config.update(name, value)
     compilation_cache.reset_cache()  # JAX asks for the folder once, at the first compilation after this

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Float
 
 from ..params import Number, Readable
-from .quadrature import expect, expect_bounded, log_expect
+from .quadrature import expect, expect_bounded, in_blocks, log_expect
 
 __all__ = ["AbstractLikelihood", "Moments"]
 
@@ -122,7 +122,8 @@ class AbstractLikelihood(Readable):
 
     def predictive_cdf(self, mean: Latent, variance: Latent, y: Rows) -> Rows:
         """P(Y ≤ y) = E[P(Y ≤ y | f)] for f ~ N(mean, variance); NumPy arrays."""
-        return expect_bounded(lambda f: self.cdf(f, y), mean, variance, *self.peak_hint(y))
+        centre, width = (x.reshape(np.shape(y)) for x in in_blocks(_peak_hint, self, np.ravel(y)))
+        return expect_bounded(lambda f: self.cdf(f, y), mean, variance, centre, width)
 
     def shrinkage(self, residual: Rows, weight: Rows) -> Rows:
         """v* ∈ (0, 1], by which the tight bound multiplies the residual variance dᵢ (methods a.1). 1 unless
@@ -138,3 +139,8 @@ class AbstractLikelihood(Readable):
         """A curvature ω with which a step of the mean of size 1 (nearly) always goes up (methods d.3). |β| unless a
         likelihood knows better. `slopes` are the gradients of `expectation` there."""
         return jnp.abs(2 * slopes[1])
+
+
+@jax.jit
+def _peak_hint(likelihood, y):
+    return jnp.stack(likelihood.peak_hint(y))

@@ -7,11 +7,11 @@ from jaxtyping import Float
 from scipy.special import expit
 
 from .base import AbstractLikelihood, Latent
+from .quadrature import in_blocks
 
 __all__ = ["quantile"]
 
 BISECTIONS, SECANTS = 14, 8
-BLOCK = 256  # rows whose moments are computed at once
 SMALLEST = 230.0  # the search for a small y ends at e^{−230} of its upper end
 TOLERANCE = 1e-9  # of the probabilities of classes
 
@@ -23,9 +23,9 @@ def quantile(likelihood: AbstractLikelihood, mean: Latent, variance: Latent, p: 
         m − s √((1 − p)/p) ≤ y ≤ m + s √(p/(1 − p)).
     """
     if likelihood.support == "classes":
-        below = np.cumsum(np.exp(_compiled(_log_probabilities, likelihood, mean, variance)), axis=0)
+        below = np.cumsum(np.exp(in_blocks(_log_probabilities, likelihood, mean, variance)), axis=0)
         return np.sum(below < p - TOLERANCE, axis=0).astype(float)
-    m, v = _compiled(_moments, likelihood, mean, variance)
+    m, v = in_blocks(_moments, likelihood, mean, variance)
     mean, variance = np.asarray(mean, float), np.asarray(variance, float)
     s = np.sqrt(v)
     low, high = m - s * np.sqrt((1 - p) / p), m + s * np.sqrt(p / (1 - p))
@@ -42,15 +42,6 @@ def quantile(likelihood: AbstractLikelihood, mean: Latent, variance: Latent, p: 
         low = high - SMALLEST
     root = y(_root(lambda u: likelihood.predictive_cdf(mean, variance, y(u)) - p, low, high, p))
     return np.maximum(np.ceil(root - 1e-6), 0.0) if support == "counts" else root
-
-
-def _compiled(function, likelihood, mean, variance) -> Float[np.ndarray, "K N"]:
-    """`function` of blocks of rows of one size, so that it is compiled once; the last block repeats its last row."""
-    N = np.shape(mean)[-1]
-    more = [(0, 0)] * (np.ndim(mean) - 1) + [(0, -N % BLOCK)]
-    stacks = [np.split(np.pad(x, more, mode="edge"), -(-N // BLOCK), axis=-1) for x in (mean, variance)]
-    parts = [np.asarray(function(likelihood, *block), float) for block in zip(*stacks, strict=True)]
-    return np.concatenate(parts, axis=-1)[..., :N]
 
 
 @jax.jit

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -10,9 +11,19 @@ from jax import lax
 from jax.scipy.special import logsumexp
 from jaxtyping import Array, Float
 
-__all__ = ["expect", "expect_bounded", "expect_inverse", "expect_log1p", "log_expect", "plus_gumbel", "rule"]
+__all__ = [
+    "expect",
+    "expect_bounded",
+    "expect_inverse",
+    "expect_log1p",
+    "in_blocks",
+    "log_expect",
+    "plus_gumbel",
+    "rule",
+]
 
 ORDER = 20  # Gauss–Hermite nodes in training
+BLOCK = 256  # rows of one call of a compiled function
 
 Rows = Float[Array, "..."]
 
@@ -158,6 +169,15 @@ def log_expect(log_g: Callable[[Array], Array], mean: Rows, variance: Rows, cent
     mean, variance, centre, width = _alike(jnp, mean, variance, centre, width)
     nodes, log_weight = _panels(jnp, mean, variance, [(centre, width), _mode(log_g, mean, variance, centre)])
     return logsumexp(log_weight + log_g(nodes), axis=0)
+
+
+def in_blocks(function: Callable, likelihood: Any, *rows) -> Float[np.ndarray, "... N"]:
+    """`function(likelihood, *rows)` of a compiled function, in blocks of `BLOCK` rows, so that it is compiled once for
+    any number of rows. Rows are on the last axis; the last block is filled up with its last row."""
+    N = np.shape(rows[0])[-1]
+    fill = lambda x: np.pad(x, [(0, 0)] * (np.ndim(x) - 1) + [(0, -N % BLOCK)], mode="edge")
+    blocks = zip(*(np.split(fill(x), -(-N // BLOCK), axis=-1) for x in rows), strict=True)
+    return np.concatenate([np.asarray(function(likelihood, *block), float) for block in blocks], axis=-1)[..., :N]
 
 
 def expect_bounded(g: Callable[[np.ndarray], np.ndarray], mean, variance, centre, width) -> Float[np.ndarray, "..."]:
