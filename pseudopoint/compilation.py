@@ -26,7 +26,15 @@ from typing import Any, Literal
 
 from .files import user_cache
 
-__all__ = ["CompileMode", "bucket", "keeping_programs", "mode_of_evaluations", "program", "same_shape_sample"]
+__all__ = [
+    "CompileMode",
+    "bucket",
+    "forget_programs",
+    "keeping_programs",
+    "mode_of_evaluations",
+    "program",
+    "same_shape_sample",
+]
 
 CompileMode = Literal["brief", "once"] | None
 BRIEF = 1_000_000  # kernel values; with more, an evaluation takes so long that faster code repays its compilation
@@ -47,7 +55,21 @@ def program(function: Callable, compile_mode: CompileMode = None, static: tuple[
     options: dict[str, Any] = _older_emitters() if compile_mode else {}
     if compile_mode == "once":
         options = options | {"xla_backend_optimization_level": 0}
-    return jax.jit(function, static_argnums=static, compiler_options=options or None)
+    made = jax.jit(function, static_argnums=static, compiler_options=options or None)
+    _PROGRAMS.append(made)
+    return made
+
+
+MOST = 64  # compiled programs, of some five megabytes each
+_PROGRAMS: list[Any] = []  # all that `program` has made
+
+
+def forget_programs() -> None:
+    """Gives up all compiled programs if there are more than `MOST`, so that a process that fits for days holds a
+    bounded number of them. For use at the beginning of a fit. They are compiled, or found on disk, again."""
+    if sum(made._cache_size() for made in _PROGRAMS) > MOST:
+        for made in _PROGRAMS:
+            made.clear_cache()
 
 
 def mode_of_evaluations(kernel_values: int) -> CompileMode:

@@ -8,7 +8,7 @@ import pytest
 from conformance import LIKELIHOODS
 from likelihood_rows import targets
 
-from pseudopoint import GPClassifier, GPRegressor
+from pseudopoint import GPClassifier, GPRegressor, compilation
 from pseudopoint.bounds import collapsed, collapsed_orthogonal, collapsed_solve, elbo, laplace, marginal
 from pseudopoint.compilation import bucket
 from pseudopoint.data import dataset
@@ -164,6 +164,16 @@ def test_tables_of_a_bucket_share_all_programs(name):
     model, _ = fitted(name, 97)
     model.predict(X[:7])
     assert COMPILED == []
+
+
+@pytest.mark.edge
+def test_a_process_that_fits_for_days_holds_a_bounded_number_of_programs(monkeypatch):
+    monkeypatch.setattr(compilation, "MOST", 5)
+    held = []
+    for rows in range(20, 80, 5):  # a bucket for each
+        fitted("exact", rows)
+        held.append(sum(made._cache_size() for made in compilation._PROGRAMS))
+    assert max(held) < 12
 
 
 @pytest.mark.edge

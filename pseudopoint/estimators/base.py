@@ -9,7 +9,7 @@ import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
-from ..compilation import keeping_programs
+from ..compilation import forget_programs, keeping_programs
 from ..data import LARGEST, Standardiser, dataset, merge_duplicates
 from ..kernels import AbstractKernel, InUnits, check_columns
 from ..likelihoods import AbstractLikelihood, Offset
@@ -109,6 +109,7 @@ class AbstractEstimator(BaseEstimator):
         progress: Progress | None,
     ):
         """Fit to (X, y, weight, noise); `likelihood` is made from the scaled y and the weights."""
+        forget_programs()
         given, said = rows, notes.unusual_weights(rows[2])
         if len(rows[1]) <= MERGED_ROWS:  # beyond, sorting the rows costs more than their repetitions
             rows = merge_duplicates(*rows)

@@ -4,7 +4,6 @@ A fitted estimator stores a `Predictor`. What is made of it here is never stored
 """
 
 from collections.abc import Callable, Iterator
-from functools import partial
 from itertools import pairwise
 from typing import Any, ClassVar, NamedTuple
 from weakref import WeakKeyDictionary
@@ -15,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..compilation import bucket, keeping_programs
+from ..compilation import bucket, keeping_programs, program
 from ..data import Standardiser
 from ..kernels import AbstractKernel
 from ..linalg import lower_root
@@ -196,9 +195,12 @@ def in_blocks(model: Any, apply: Callable[..., Any], width: int, X: np.ndarray, 
     return whole
 
 
-@partial(jax.jit, static_argnums=(0, 1))
 def apply_learned(function, structure, leaves, *rows):
     """`function` of what was taken apart into `structure` and `leaves`, and of rows; compiled once for each."""
+    return program(_apply, None, (0, 1))(function, structure, leaves, *rows)
+
+
+def _apply(function, structure, leaves, *rows):
     return function(*jax.tree.unflatten(structure, leaves), *rows)
 
 
