@@ -288,7 +288,7 @@ def test_several_latent_functions_step_as_single_ones(name):
     both, data = cast(both, jnp.float64), dataset(X, y)
     new, _, info = step(0.01, both, init(both), data)
     assert not info.rejected
-    # One after another: batched LAPACK calls may hang (ARCHITECTURE).
+    # One after another: batched LAPACK calls may hang (decision 0020).
     program = str(jax.make_jaxpr(step)(0.01, both, init(both), data))
     factorised = re.findall(r"([^\n]*) = (?:cholesky|eigh|triangular_solve)\b", program)
     assert factorised and not [line for line in factorised if "[2," in line]
