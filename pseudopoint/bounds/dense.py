@@ -145,7 +145,8 @@ class _Covariance:
             if self.tiles.factorise(run) or not np.isfinite(scale):
                 return level, level * scale
             level = max(10 * level, 10 * float(np.finfo(self.tiles.dtype).eps))
-        self.tiles.tiles[0, 0][:] = np.nan
+        for i in range(self.tiles.count):
+            self.tiles.tiles[i, i][:] = np.nan
         return level, level * scale
 
     def _fill(self, run):
