@@ -1,7 +1,7 @@
 """The exact evidence on the host: the numbers of `marginal` and of JAX's gradient, in fewer operations."""
 
 # Fields take floats and NumPy arrays and become JAX arrays in `cast` or under jit; a type checker knows the last alone.
-# pyright: reportArgumentType=false
+# pyright: reportArgumentType=false, reportAttributeAccessIssue=false
 
 import threading
 from functools import partial
