@@ -30,7 +30,7 @@ COLLAPSED = OfBound(collapsed)
 @pytest.mark.parametrize(
     ("likelihood", "ends"),
     [
-        (Gaussian(0.1), [("exact", 1000), ("collapsed", 50_000), ("svgp", np.inf)]),
+        (Gaussian(0.1), [("exact", 2000), ("collapsed", 50_000), ("svgp", np.inf)]),
         (Bernoulli(), [("collapsed", 5000), ("svgp", np.inf)]),
         (Heteroscedastic(), [("collapsed", 500), ("svgp", np.inf)]),
         (Softmax(3), [("collapsed", 222), ("svgp", np.inf)]),

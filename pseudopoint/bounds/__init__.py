@@ -12,6 +12,7 @@ upper bound on log p(y). Always  standard ≤ value ≤ log p(y) ≤ upper.  A r
 
 from .bound import *
 from .collapsed import *
+from .dense import *
 from .elbo import *
 from .exact import *
 from .laplace import *

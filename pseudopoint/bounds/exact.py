@@ -3,13 +3,14 @@
 import jax
 import jax.numpy as jnp
 from jax.tree_util import Partial
+from jaxtyping import Array, Float
 
 from ..data import Dataset
-from ..linalg import factorise, min_noise_ratio
+from ..linalg import Scalar, factorise, min_noise_ratio
 from ..posteriors import Model, Predictor
 from .bound import Solution
 
-__all__ = ["marginal", "row_noise"]
+__all__ = ["constants_of", "marginal", "row_noise"]
 
 
 @jax.jit
@@ -25,12 +26,18 @@ def marginal(model: Model, data: Dataset) -> Solution:
     both = counts & counts[:, None]
     K = jnp.where(both, model.kernel(data.X, data.X), 0) + jnp.diag(jnp.where(counts, noise / weight, 1))
     factor = factorise(K, refine=True)
-    # Seen w times instead of once with variance σ²/w:  Σ [(w − 1) log 2πσ² + log w] more in −2 log p.
-    constants = jnp.sum(jnp.where(counts, weight * jnp.log(2 * jnp.pi * noise) - jnp.log(noise / weight), 0))
-    value = -0.5 * (factor.quadratic(y) + constants) - factor.half_logdet()
+    value = -0.5 * (factor.quadratic(y) + constants_of(noise, data)) - factor.half_logdet()
     alpha = factor.solve(y)
     predictor = Partial(_predictor, model.kernel, data.X, alpha, factor.inverse * counts, factor.jitter)
     return Solution(value, value, predictor, Partial(_same, value))
+
+
+def constants_of(noise: Float[Array, " N"], data: Dataset) -> Scalar:
+    """What −2 log p(y) has beside yᵀ(K + Σ)⁻¹y + log |K + Σ|, of the rows' noise variances σ² + noiseᵢ."""
+    # Seen w times instead of once with variance σ²/w:  Σ [(w − 1) log 2πσ² + log w] more in −2 log p.
+    counts = data.weight > 0
+    weight = jnp.where(counts, data.weight, 1)
+    return jnp.sum(jnp.where(counts, weight * jnp.log(2 * jnp.pi * noise) - jnp.log(noise / weight), 0))
 
 
 def _predictor(kernel, X, alpha, W, jitter) -> Predictor:

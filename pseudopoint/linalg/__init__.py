@@ -5,3 +5,4 @@ from .factor import *
 from .functions import *
 from .inverses import *
 from .products import *
+from .tiles import *

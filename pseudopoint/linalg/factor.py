@@ -17,7 +17,15 @@ from .blocked import lower_product, lower_transposed_product, symmetric_product,
 from .inverses import Scalar, cholesky, inverse_of_chol, refined_inverse
 from .products import dots, plain_gram, symmetric
 
-__all__ = ["Factor", "default_jitter", "explain_failure", "factorise", "min_noise_ratio", "through_whitening"]
+__all__ = [
+    "ESCALATIONS",
+    "Factor",
+    "default_jitter",
+    "explain_failure",
+    "factorise",
+    "min_noise_ratio",
+    "through_whitening",
+]
 
 ESCALATIONS = 5
 

@@ -84,11 +84,11 @@ class OfBound:
     Instances of the same bound are equal, so that it is compiled once.
     """
 
-    bound: Callable[[Model, Dataset], Any]
+    bound: Callable[[Model, Any], Any]
     tight: bool = True
     solved: bool = False
 
-    def __call__(self, model: Model, data: Dataset):
+    def __call__(self, model: Model, data: Any):
         """(bound, aux)."""
         at = self.bound(model, data)
         if not self.solved:
@@ -119,13 +119,25 @@ def maximise_profile(prior, model, data: Dataset, max_iter: int, progress, *froz
     return result, float(result.aux[1])
 
 
+@dataclass(frozen=True)
+class _Before:
+    """What the host computes of the rows before the objective is computed of (rows, that)."""
+
+    host: Callable[[Model, Dataset], Any]
+
+    def __call__(self, model, rows):
+        data, prior = rows
+        return (data, self.host(model, data)), prior
+
+
 def maximise(
-    objective, prior, model, data, max_iter, progress, *frozen, resume=None, float32_start=None, box=None
+    objective, prior, model, data, max_iter, progress, *frozen, resume=None, float32_start=None, box=None, host=None
 ) -> OptimiseResult:
     """L-BFGS-B on all numbers of the model except the frozen ones, under the prior of its lengthscales.
 
     The rows are `filled` up. More than 20 numbers are in units of their own, except within a `box`. `resume`,
-    `float32_start` and `box` are those of `Objective` and `lbfgsb_in_rounds`. Raises FitError with cause and remedy.
+    `float32_start` and `box` are those of `Objective` and `lbfgsb_in_rounds`. With `host`, the objective is a function
+    of the model and (data, host(model, data)). Raises FitError with cause and remedy.
     """
     numbers, data = trainable(model, *frozen), filled(data)
     M, C = len(model.posterior.Z), model.likelihood.latents
@@ -137,7 +149,8 @@ def maximise(
         resume=resume,
         scale=float(np.count_nonzero(data.weight)),
         progress=progress,
-        compile_mode=mode_of_evaluations(len(data) * (M or len(data)) * C),
+        compile_mode=mode_of_evaluations(len(data) * (1 if host else M or len(data)) * C),
+        before=host and _Before(host),
     )
     probe = (subset(objective, data, M, 0, PROBE_ROWS), prior) if numbers.size > FEW and box is None else None
     rounds = {"probe": probe, "float32_start": float32_start, "box": box, "min_gain": MIN_GAIN if M else 0.0}

@@ -22,30 +22,32 @@ TINY = float(np.finfo(float).tiny)
 
 @dataclass(frozen=True)
 class Float32Start:
-    """Whether float32 resolves a collapsed bound of so many rows, at the noise variance of a model.
+    """Whether float32 resolves a collapsed bound or the evidence of so many rows, at the noise variance of a model.
 
     The bound factorises I + Σ λᵢaᵢaᵢᵀ, whose eigenvalues reach up to N k/σ². Float32 must resolve the 1 of the prior
-    beside them, which it does while ε N k ≤ σ².
+    beside them, which it does while ε N k ≤ σ². The evidence factorises K + σ²I, for which the same holds.
     """
 
     rows: float | int
+    points: Any = None  # of the mean k, where the model has none
 
     def __call__(self, model: Any) -> bool:
         """At the model's noise variance."""
-        return self.resolves(model.kernel, model.posterior.Z, model.likelihood.gaussian_noise)
+        points = model.posterior.Z if self.points is None else self.points
+        return self.resolves(model.kernel, points, model.likelihood.gaussian_noise)
 
     def resolves(self, kernel: AbstractKernel, Z, noise: Any) -> bool:
         """At a noise variance σ², with the mean of k(z, z) over the points as k."""
         return EPSILON * self.rows * float(_mean_variance(kernel, Z)) <= float(noise)
 
 
-def float32_start_of(kernel: AbstractKernel, few: Dataset, rows: float) -> Float32Start | None:
+def float32_start_of(kernel: AbstractKernel, few: Dataset, rows: float, points: Any = None) -> Float32Start | None:
     """The test for each round of a fit of so many rows, or None if no round should be in float32.
 
     It needs the noise variance at the end of the fit. The starting value does not tell that, nor does an exact fit of
     few rows, which may find no noise where the sparse model ends with much. The leave-one-out error of `few` rows does.
     """
-    test = Float32Start(rows)
+    test = Float32Start(rows, points)
     return test if test.resolves(kernel, few.X, leave_one_out_error(few)) else None
 
 

@@ -51,6 +51,9 @@ class Objective:
     the next evaluation (with the same shapes). Pass the number of rows as `scale`, so that tolerances mean the same for
     every table. `compile_mode` is that of `compilation.program`.
 
+    With `before`, the function is given `before(model, data)` in place of the data at every evaluation: a part of the
+    work that the host does outside of a compiled program.
+
     An objective belongs to one run of an optimiser: it keeps the best point whose gradient is known, and the history.
     """
 
@@ -65,8 +68,9 @@ class Objective:
         scale: float = 1.0,
         progress: Progress | None = None,
         compile_mode: CompileMode = None,
+        before: Callable[[Any, Any], Any] | None = None,
     ):
-        self.function, self.has_aux, self.resume = function, has_aux, resume
+        self.function, self.has_aux, self.resume, self.before = function, has_aux, resume, before
         self.given = numbers, data
         self.numbers, self.data, self.scale, self.progress = numbers, data, scale, progress
         self.compile_mode: CompileMode = compile_mode
@@ -89,9 +93,16 @@ class Objective:
         return value, gradient
 
     def _evaluate(self, x, data):
-        vector = jax.numpy.asarray(x, self.numbers.dtype)
+        vector, data = self._given(x, data)
         run = program(_value_and_gradient, self.compile_mode, (0, 1))
         return run(self.function, self.has_aux, self.numbers, vector, data)
+
+    def _given(self, x, data):
+        """What a program takes: x in the model's precision, and the data."""
+        vector = jax.numpy.asarray(x, self.numbers.dtype)
+        if self.before is None:
+            return vector, data
+        return vector, self.before(program(_rebuilt, "once")(self.numbers, vector), data)
 
     def _keep(self, aux):
         self.aux = aux
@@ -101,8 +112,8 @@ class Objective:
     def value(self, x: np.ndarray) -> float:
         """f(x) alone, for about a third of the work; infinity where it is not finite."""
         self.evaluations += 1
-        vector = jax.numpy.asarray(x, self.numbers.dtype)
-        value = float(_negative_value(self.function, self.has_aux, self.numbers, vector, self.data)) / self.scale
+        vector, data = self._given(x, self.data)
+        value = float(_negative_value(self.function, self.has_aux, self.numbers, vector, data)) / self.scale
         if not np.isfinite(value):
             self.rejected += 1
             return np.inf

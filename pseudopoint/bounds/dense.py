@@ -1,0 +1,194 @@
+"""The exact evidence and its gradient on the host's cores, by LAPACK's functions in tiles.
+
+XLA calls LAPACK for a Cholesky factor, but not for the inverse of a positive definite matrix, of which a compiled
+program has to make products that cost several times as much. So programs compute the kernel in tiles and take its
+derivative, and between them the host factorises and inverts (decision 0054).
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.tree_util import Partial
+from jaxtyping import Array, Float
+
+from ..compilation import bucket, mode_of_evaluations, program
+from ..data import Dataset
+from ..kernels import AbstractKernel
+from ..linalg import ESCALATIONS, Scalar, Tiles, workers
+from ..posteriors import Model, Predictor
+from ..processes import one_blas_thread
+from .bound import Bound, Solution
+from .exact import constants_of, row_noise
+
+__all__ = ["Given", "evidence_on_host", "given_evidence", "marginal_on_host"]
+
+SMALL, LARGE = 256, 512  # rows of a tile: smaller ones cost calls, larger ones leave threads without work
+
+
+class Given(eqx.Module):
+    """What the host tells of a model: −½ yᵀα − ½ log |K + Σ|, and its derivatives in Σ and in the kernel's numbers."""
+
+    value: Scalar
+    noise: Float[Array, " N"]
+    kernel: Any
+
+
+def given_evidence(model: Model, rows: tuple[Dataset, Given]) -> Bound:
+    """`marginal`, with its gradient, of the model that `rows` = (data, `evidence_on_host(model, data)`) is of."""
+    data, given = rows
+    counts, noise = data.weight > 0, row_noise(model, data)
+    variance = jnp.where(counts, noise / jnp.where(counts, data.weight, 1), 0)
+    numbers = jax.tree.leaves(eqx.filter(model.kernel, eqx.is_inexact_array))
+    # A linear function with the derivatives that the host found; less its own value, which leaves `value` exact.
+    linear = given.noise @ variance + sum(jnp.sum(x * g) for x, g in zip(numbers, given.kernel, strict=True))
+    value = given.value - 0.5 * constants_of(noise, data) + (linear - lax.stop_gradient(linear))
+    return Bound(value, value)
+
+
+def evidence_on_host(model: Model, data: Dataset) -> Given:
+    """What `given_evidence` reads, by K⁻¹ = (LLᵀ)⁻¹ and ∂/∂K = ½(ααᵀ − K⁻¹) with α = K⁻¹y  (Rasmussen and Williams
+    2006, 5.9). N³ operations and N²/2 numbers; rows of weight zero cost nothing. NaN where K has no factor."""
+    rows = np.flatnonzero(np.asarray(data.weight) > 0)
+    noise = np.zeros(len(data), data.X.dtype)
+    with one_blas_thread():
+        cov = _Covariance(model, data, rows)
+        with workers(cov.tiles.count) as run:
+            level, _ = cov.factorise(run)
+            y = np.asarray(data.y)[rows]
+            alpha = cov.tiles.solve(y)
+            value = -0.5 * float(y @ alpha) - cov.tiles.half_logdet()
+            if not np.isfinite(value):
+                zeros = [np.zeros_like(x) for x in jax.tree.leaves(eqx.filter(model.kernel, eqx.is_inexact_array))]
+                return Given(jnp.asarray(np.nan, noise.dtype), jnp.asarray(noise), zeros)
+            cov.tiles.invert(run)
+            noise[rows], kernel = cov.pulled(alpha, level, run)
+    return Given(jnp.asarray(value, noise.dtype), jnp.asarray(noise), kernel)
+
+
+def marginal_on_host(model: Model, data: Dataset) -> Solution:
+    """`marginal` without a gradient, in tiles: N³/3 operations, and as many for its predictor."""
+    rows = np.flatnonzero(np.asarray(data.weight) > 0)
+    with one_blas_thread():
+        cov = _Covariance(model, data, rows)
+        with workers(cov.tiles.count) as run:
+            _, jitter = cov.factorise(run)
+            y = np.asarray(data.y)[rows]
+            alpha, W = cov.tiles.solve(y), cov.tiles.inverse_factor(run)
+    value = -0.5 * float(y @ alpha) - cov.tiles.half_logdet()
+    value = jnp.asarray(value - 0.5 * float(program(_constants, "once")(model, data)), data.X.dtype)
+    X, alpha, W, jitter = jax.device_put((np.asarray(data.X)[rows], alpha, W, np.asarray(jitter, W.dtype)))
+    predictor = Predictor(model.kernel, X, alpha, X, W, jnp.zeros_like(alpha), jitter, True)
+    return Solution(value, value, Partial(_itself, predictor), Partial(_itself, value))
+
+
+def _itself(value):
+    return value
+
+
+def _constants(model, data):
+    return constants_of(row_noise(model, data), data)
+
+
+def _variances(model, data):
+    """Σ of all rows."""
+    return row_noise(model, data) / data.weight
+
+
+def _tile(kernel: AbstractKernel, X: Float[Array, "B D"], Z: Float[Array, "B D"]) -> Float[Array, "B B"]:
+    """[k(xᵢ, zⱼ)]."""
+    return kernel(X, Z)
+
+
+def _slopes(
+    kernel: AbstractKernel,
+    X: Float[Array, "B D"],
+    Z: Float[Array, "B D"],
+    inverse: Float[Array, "B B"],
+    alphas: tuple[Float[Array, " B"], Float[Array, " B"]],
+    share: Scalar,
+) -> list[Array]:
+    """The derivative of Σᵢⱼ share (αᵢαⱼ − [K⁻¹]ᵢⱼ) k(xᵢ, zⱼ) in the kernel's numbers."""
+    weights = share * (alphas[0][:, None] * alphas[1] - inverse)
+    of_numbers = eqx.filter_grad(lambda kernel: jnp.sum(weights * kernel(X, Z)))
+    return jax.tree.leaves(of_numbers(kernel))
+
+
+class _Covariance:
+    """K + Σ of the rows that count, in tiles."""
+
+    def __init__(self, model: Model, data: Dataset, rows: np.ndarray):
+        N, most = len(rows), bucket(len(data))
+        count = -(-most // min(max(most // 8, SMALL), LARGE))
+        size = -(-most // count)  # the same for tables of like size, which share programs
+        self.kernel, self.size, self.mode = model.kernel, size, mode_of_evaluations(most**2)
+        self.tiles = Tiles(N, size, data.X.dtype)
+        X = np.asarray(data.X)[np.pad(rows, (0, -N % size), mode="edge")]
+        self.X = jax.device_put([X[i : i + size] for i in range(0, N, size)])
+        self.variances = np.asarray(program(_variances, "brief")(model, data))[rows]
+
+    def factorise(self, run) -> tuple[float, float]:
+        """The factor, with a jitter as `linalg.factorise` has it: (its level, the jitter itself)."""
+        level = scale = 0.0
+        for _ in range(ESCALATIONS + 1):
+            self._fill(run)
+            diagonal = [np.einsum("ii->i", self.tiles.tiles[i, i]) for i in range(self.tiles.count)]
+            for i, entries in enumerate(diagonal):
+                entries += self.variances[self.tiles.rows(i)]
+            scale = float(np.mean(np.concatenate(diagonal), dtype=float))
+            for entries in diagonal:
+                entries += level * scale
+            if self.tiles.factorise(run) or not np.isfinite(scale):
+                return level, level * scale
+            level = max(10 * level, 10 * float(np.finfo(self.tiles.dtype).eps))
+        for i in range(self.tiles.count):
+            self.tiles.tiles[i, i][:] = np.nan
+        return level, level * scale
+
+    def _fill(self, run):
+        compute, tiles = program(_tile, self.mode), self.tiles
+
+        def filled(pair):
+            i, j = pair
+            m, n = (tiles.edges[k + 1] - tiles.edges[k] for k in pair)
+            # K is symmetric, so that the program's rows are the columns of a tile.
+            tiles.tiles[pair] = np.array(compute(self.kernel, self.X[j], self.X[i])[:n, :m]).T
+
+        _each(filled, tiles.pairs(), run)
+
+    def pulled(self, alpha, level, run):
+        """½(αᵢ² − [K⁻¹]ᵢᵢ) and the derivative in the kernel's numbers, of K⁻¹ in the tiles."""
+        compute, tiles, size = program(_slopes, self.mode), self.tiles, self.size
+        inverse = np.concatenate([np.diagonal(tiles.tiles[i, i]) for i in range(tiles.count)])
+        diagonal = 0.5 * (alpha**2 - inverse)
+        shift = level * np.mean(diagonal)  # the jitter is a multiple of K's mean diagonal
+        for i in range(tiles.count):
+            np.einsum("ii->i", tiles.tiles[i, i])[:] -= 2 * shift
+        alphas = np.pad(alpha, (0, -len(alpha) % size)).reshape(-1, size)
+
+        def slopes(pair):
+            i, j = pair
+            part = tiles.tiles[pair].T
+            if part.shape != (size, size):
+                part = np.pad(part, [(0, size - n) for n in part.shape])
+            share = np.asarray(0.5 if i == j else 1.0, alpha.dtype)
+            parts = compute(self.kernel, self.X[j], self.X[i], part, (alphas[j], alphas[i]), share)
+            return [np.asarray(part, float) for part in parts]
+
+        found = _each(slopes, tiles.pairs(), run)
+        return diagonal + shift, [np.sum(parts, axis=0).astype(alpha.dtype) for parts in zip(*found, strict=True)]
+
+
+def _each(function: Callable, tasks: list, run: Callable[[Callable, Iterable], list]) -> list:
+    """`run`, for a function that calls a program: the first task compiles it, for all threads."""
+    x64 = jax.config.jax_enable_x64  # pyright: ignore[reportAttributeAccessIssue]
+
+    def in_scope(task):
+        with jax.enable_x64(x64):  # which belongs to a thread
+            return function(task)
+
+    return [function(tasks[0]), *run(in_scope, tasks[1:])]
