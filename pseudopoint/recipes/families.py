@@ -7,6 +7,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 
 from ..gaussians import MeanPrecision
 from ..kernels import AbstractKernel
@@ -20,7 +21,6 @@ from ..optimise.minibatch import (
     SolveNaturalGradient,
     averaging,
 )
-from ..optimise.named import adam
 from ..posteriors import (
     AbstractPosterior,
     Decoupled,
@@ -97,8 +97,8 @@ FAMILIES: dict[str, Family] = {
 
 
 def family_steppers(
-    name: str, N: int, B: int, steps: int, rate: float, held: tuple, tight: bool
+    name: str, N: int, B: int, optimiser: optax.GradientTransformation, held: tuple, tight: bool
 ) -> tuple[Any, AbstractStepper | None]:
     """The stepper that learns everything, and the one that settles q alone (None if there is none)."""
     make = FAMILIES[name].stepper
-    return make(averaging(N, B, 5.0, 0.1), adam(rate, steps), held, tight), make(averaging(N, B), None, held, tight)
+    return make(averaging(N, B, 5.0, 0.1), optimiser, held, tight), make(averaging(N, B), None, held, tight)
