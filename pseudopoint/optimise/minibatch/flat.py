@@ -23,7 +23,7 @@ class Fall(NamedTuple):
     """The number of steps so far, the step at which the rate begins to fall, and the steps that it takes to reach
     zero. All three are numbers of the state, so that no program is compiled again when the fall begins."""
 
-    count: Int[Array, ""]
+    made: Int[Array, ""]
     begin: Int[Array, ""]
     length: Int[Array, ""]
 
@@ -35,18 +35,18 @@ def adam_until_flat(rate: float) -> optax.GradientTransformation:
     The same object for the same rate: JAX compiles a step again for another optimiser, which is a new function.
     """
 
-    def init(parts: Any) -> Fall:
+    def init(params: Any) -> Any:
         return Fall(*(jnp.asarray(n, jnp.int32) for n in (0, NEVER, 1)))
 
-    def update(updates: Any, state: Fall, parts: Any = None) -> tuple[Any, Fall]:
-        share = jnp.clip((state.count - state.begin) / state.length, 0, 1)
+    def update(updates: Any, state: Any, params: Any = None) -> tuple[Any, Any]:
+        share = jnp.clip((state.made - state.begin) / state.length, 0, 1)
         now = -rate * 0.5 * (1 + jnp.cos(jnp.pi * share))
-        return jax.tree.map(lambda x: x * now.astype(x.dtype), updates), state._replace(count=state.count + 1)
+        return jax.tree.map(lambda x: x * now.astype(x.dtype), updates), state._replace(made=state.made + 1)
 
     return optax.chain(optax.scale_by_adam(), optax.GradientTransformation(init, update))
 
 
-def is_flat(bounds: Sequence[float], segment: int, rows: float) -> bool:
+def is_flat(bounds: Sequence[float] | np.ndarray, segment: int, rows: float) -> bool:
     """Whether the mean bounds of equal segments of steps rise by less than 0.004 nats a row in 100 steps.
 
     The mean of the last quarter of the segments is compared with that of the quarter before. The standard error of
@@ -72,8 +72,8 @@ def begin_fall(state: Any, begin: int, length: int) -> Any:
     """The state of a `VariationalStep` whose rate, by `adam_until_flat`, falls to zero within `length` steps from
     `begin` on."""
     at = lambda state: state.optimiser[-1]
-    begin, length = (jnp.asarray(n, jnp.int32) for n in (begin, length))
-    return eqx.tree_at(at, state, at(state)._replace(begin=begin, length=length))
+    whole = lambda n: jnp.asarray(n, jnp.int32)
+    return eqx.tree_at(at, state, at(state)._replace(begin=whole(begin), length=whole(length)))
 
 
 def end_of_fall(state: Any) -> int | None:
