@@ -65,6 +65,14 @@ def _falling(state: TrainState, bounds, segment: int, rows: float, last: int) ->
     return eqx.tree_at(lambda s: s.stepper_state, state, inner), state.step + length
 
 
+def _record(state: TrainState, info: Any, seconds: float, last: int) -> Record:
+    """Of the segment that ended at the state."""
+    finite = info.bound[np.isfinite(info.bound)]
+    bound = float(np.mean(finite)) if len(finite) else np.nan
+    norm, size = float(info.gradient_norm[-1]), float(info.step_size[-1])
+    return Record(state.step, bound, norm, size, state.rejected, seconds, last)
+
+
 def fit(
     state: TrainState,
     stepper: AbstractStepper,
@@ -106,13 +114,10 @@ def fit(
         state = TrainState(model, inner, state.seed, state.step + count, state.rejected + bad)
         if bad == min(segment, steps):
             raise FitError(f"all of {bad} steps in a row had to be rejected")
-        finite = info.bound[np.isfinite(info.bound)]
-        bound = float(np.mean(finite)) if len(finite) else np.nan
-        norm, size = float(info.gradient_norm[-1]), float(info.step_size[-1])
+        history.append(_record(state, info, time.perf_counter() - clock, last))
         if until_flat:
-            bounds = [*(record.bound for record in history), bound]
-            state, last = _falling(state, bounds, segment, weight, last)
-        history.append(Record(state.step, bound, norm, size, state.rejected, time.perf_counter() - clock, last))
+            state, last = _falling(state, [record.bound for record in history], segment, weight, last)
+            history[-1] = history[-1]._replace(total=last)
         if progress is not None:
             progress(history[-1])
     return state, tuple(history)
