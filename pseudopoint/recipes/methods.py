@@ -33,8 +33,7 @@ AT_ONCE = 2e7  # numbers of the features of all rows that may be in memory toget
 # Steps and rate of Adam for likelihoods whose rows tell less of the latent function than those of a Gaussian do.
 MORE_STEPS, HIGHER_RATE = 3000, 0.05
 CLOSE = 1e-6  # nats a row: where the search for the best q ends
-# Values of latent functions at rows beyond which that search repays faster exponentials: at 13,500 of softmax, 9 s of
-# processor time in place of 29, compilation included.
+# Values of latent functions at rows beyond which that search repays the compilation of faster exponentials.
 MANY_VALUES = 5000
 
 Fit = Callable[[Model, Dataset, Settings, Progress | None], Fitted]
@@ -167,7 +166,7 @@ def _fit_svgp(model, data, settings, progress) -> Fitted:
 def _fit_minibatches(model, data, settings, progress) -> Fitted:
     """As `_fit_svgp` under any likelihood; in the end q converges with all else held fixed."""
     model, notes = start_plain(model, data, settings)
-    # Several latent functions spend most of their time in exponentials, which float32 computes four times as fast.
+    # Several latent functions spend most of their time in exponentials, which float32 computes faster.
     large = settings.optimiser == "auto" and (len(data) > RACE_ROWS or model.likelihood.latents > 1)
     float32_start = settings.float32_start and large and minibatches_in_float32(model, len(data))
     learn = _optimise if settings.optimiser != "auto" else lambda *given: _learn(*given)[0]
