@@ -10,7 +10,7 @@ test rows, which choices are to be made from.
 | table | training rows, columns, classes | from |
 |---|---|---|
 | letter8 | 302 × 16, 8 | letter, A to H |
-| waveform | 4,500 × 21, 3 | the formula of Breiman et al. (1984) |
+| waveform | 4,500 × 21, 3 | the formula of the waveform generator |
 | blocks5 | 4,926 × 10, 5 | scikit-learn's make_classification, three quarters of the rows in one class |
 | mnist64 | 5,058 × 64, 10 | MNIST's first principal components |
 | mnist16 | 9,893 × 16, 10 | the same |
