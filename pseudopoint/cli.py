@@ -268,7 +268,7 @@ class _Bar:
             self.bar = Progress(name, *columns, TimeRemainingColumn(), console=self.console, transient=True)
             self.bar.start()
             self.name, self.task = name, self.bar.add_task(name, total=total, text="")
-        self.bar.update(self.task, completed=done, text=text.replace("[", "\\["))
+        self.bar.update(self.task, completed=done, total=total, text=text.replace("[", "\\["))
 
     def __exit__(self, *_):
         if self.bar is not None:

@@ -20,7 +20,7 @@ from ..optimise.minibatch import (
     SolveNaturalGradient,
     averaging,
 )
-from ..optimise.named import adam
+from ..optimise.transformation import GradientTransformation
 from ..posteriors import (
     AbstractPosterior,
     Decoupled,
@@ -101,8 +101,8 @@ FAMILIES: dict[str, Family] = {
 
 
 def family_steppers(
-    name: str, N: int, B: int, steps: int, rate: float, held: tuple, tight: bool
+    name: str, N: int, B: int, optimiser: GradientTransformation, held: tuple, tight: bool
 ) -> tuple[Any, AbstractStepper | None]:
     """The stepper that learns everything, and the one that settles q alone (None if there is none)."""
     make = FAMILIES[name].stepper
-    return make(averaging(N, B, 5.0, 0.1), adam(rate, steps), held, tight), make(averaging(N, B), None, held, tight)
+    return make(averaging(N, B, 5.0, 0.1), optimiser, held, tight), make(averaging(N, B), None, held, tight)

@@ -22,8 +22,9 @@ from ..gaussians import MeanPrecision
 from ..kernels import AbstractKernel
 from ..likelihoods import AbstractLikelihood
 from ..optimise.fullbatch import FitError, OptimiseResult, converge
+from ..optimise.minibatch import AbstractStepper, adam_until_flat
 from ..optimise.minibatch.loop import fit, start
-from ..optimise.named import OPTIMISERS, RATE, STEPS, Options, in_coordinates, optimise
+from ..optimise.named import OPTIMISERS, RATE, STEPS, Options, adam, in_coordinates, optimise
 from ..optimise.result import Progress
 from ..params import cast
 from ..posteriors import CollapsedDecoupled, Model, Whitened
@@ -41,6 +42,9 @@ FLOAT32_ROWS = 1500  # from which an exact fit gains by a start in float32 more 
 AT_ONCE = 2e7  # numbers of the features of all rows that may be in memory together
 # Steps and rate of Adam for likelihoods whose rows tell less of the latent function than those of a Gaussian do.
 MORE_STEPS, HIGHER_RATE = 3000, 0.05
+CLOSE = 1e-6  # nats a row: where the search for the best q ends
+# Values of latent functions at rows beyond which that search repays the compilation of faster exponentials.
+MANY_VALUES = 5000
 
 Fit = Callable[[Model, Dataset, Settings, Progress | None], Fitted]
 
@@ -61,7 +65,7 @@ def fit_model(
     fitted = run(cast(Model(kernel, likelihood), data.X.dtype), data, settings, progress)
     if not np.isfinite(fitted.bound):
         raise FitError(explain(fitted.model, data))
-    return fitted._replace(method=method, reason=reason)
+    return fitted._replace(method=method, reason=reason + fitted.reason)
 
 
 def _chosen(settings, likelihood, N: int) -> tuple[str, str, Fit]:
@@ -187,16 +191,19 @@ def _fit_svgp(model, data, settings, progress) -> Fitted:
 def _fit_minibatches(model, data, settings, progress) -> Fitted:
     """As `_fit_svgp` under any likelihood; in the end q converges with all else held fixed."""
     model, notes = start_plain(model, data, settings)
-    large = settings.optimiser == "auto" and len(data) > RACE_ROWS
+    # Several latent functions spend most of their time in exponentials, which float32 computes faster.
+    large = settings.optimiser == "auto" and (len(data) > RACE_ROWS or model.likelihood.latents > 1)
     float32_start = settings.float32_start and large and minibatches_in_float32(model, len(data))
-    result = _optimise(*(cast((model, data), np.float32) if float32_start else (model, data)), settings, progress)
+    learn = _optimise if settings.optimiser != "auto" else lambda *given: _learn(*given)[0]
+    result = learn(*(cast((model, data), np.float32) if float32_start else (model, data)), settings, progress)
     learned = cast(in_coordinates(result.model, MeanPrecision), data.X.dtype)
     at_once = len(data) <= _at_once(learned)
     if not at_once:  # one more epoch, whose decreasing step sizes average its batches
         steps = -(-len(data) // settings.batch_size)
         options = Options(steps, settings.batch_size, tight=settings.tight, seed=settings.seed)
         learned = optimise("NGD", learned, data, options).model
-    return _settle(result, learned, data, notes + (FLOAT32_NOTE,) * float32_start, converged=at_once)
+    notes += (FLOAT32_NOTE,) * float32_start
+    return _settle(result, learned, data, notes, converged=at_once)._replace(reason=_how_it_ended(settings, result))
 
 
 def _fit_family(model, data, settings, progress) -> Fitted:
@@ -206,16 +213,39 @@ def _fit_family(model, data, settings, progress) -> Fitted:
     if settings.optimiser != "auto":
         result = _optimise(model, data, settings, progress)
         return _settle(result, result.model, data, notes)
-    B, (steps, rate) = min(settings.batch_size, len(data)), _steps_and_rate(settings, model.likelihood)
-    held = held_points(settings)
-    learning, settling = family_steppers(settings.posterior, len(data), B, steps, rate, held, settings.tight)
-    state = start(model, learning, data, settings.seed)
-    state, history = fit(state, learning, data, steps=steps, batch_size=B, progress=progress)
-    result, model = OptimiseResult(state.model, None, np.nan, history, steps, state.rejected, True), state.model
+    result, settling = _learn(model, data, settings, progress)
+    model, B = result.model, min(settings.batch_size, len(data))
     if settling is not None:
         state = start(model, settling, data, settings.seed + 1)
         model = fit(state, settling, data, steps=-(-len(data) // B), batch_size=B)[0].model
-    return _settle(result, model, data, notes)
+    return _settle(result, model, data, notes)._replace(reason=_how_it_ended(settings, result))
+
+
+def _learn(model, data, settings, progress) -> tuple[OptimiseResult, AbstractStepper | None]:
+    """Natural gradients of the family, and Adam for all else, on minibatches; and the stepper that settles q.
+
+    Steps that nobody has counted (`max_iter`), under a likelihood without closed form, end when the bound is flat.
+    """
+    B, (steps, rate) = min(settings.batch_size, len(data)), _steps_and_rate(settings, model.likelihood)
+    until_flat = settings.max_iter is None and model.likelihood.gaussian_noise is None
+    optimiser = adam_until_flat(rate) if until_flat else adam(rate, steps)
+    steppers = family_steppers(settings.posterior, len(data), B, optimiser, held_points(settings), settings.tight)
+    try:
+        state = start(model, steppers[0], data, settings.seed)
+        options = {"steps": steps, "batch_size": B, "progress": progress, "until_flat": until_flat}
+        state, history = fit(state, steppers[0], data, **options)
+    except FitError as error:
+        raise FitError(f"{error}: {explain(model, data)}") from None
+    result = OptimiseResult(state.model, None, history[-1].bound, history, history[-1].step, state.rejected, True)
+    return result, steppers[1]
+
+
+def _how_it_ended(settings, result: OptimiseResult) -> str:
+    """What `reason_` adds where steps ended before their number was reached."""
+    most, steps = result.history[0].total, result.history[-1].step
+    if settings.optimiser != "auto" or steps >= most:
+        return ""
+    return f"; ended after {steps:,} of at most {most:,} steps, because the bound was flat"
 
 
 def _steps_and_rate(settings, likelihood):
@@ -254,7 +284,10 @@ def _settle(result: OptimiseResult, model: Model, data, notes, converged: bool =
     """The report at the model's own q; if `converged`, q converges first, which takes all rows at once."""
     size = _at_once(model)
     if len(data) <= size:
-        report, model = program(_converged if converged else _reported, "once")(model, filled(data))
+        slow = converged and model.likelihood.latents * len(data) > MANY_VALUES
+        report, model = program(_converged if converged else _reported, "brief" if slow else "once")(
+            model, filled(data)
+        )
     else:
         stack, chunks = chunked(data, size), program(_reported)
         parts = [chunks(model, jax.tree.map(lambda x, i=i: x[i], stack))[0] for i in range(len(stack.y))]
@@ -271,7 +304,7 @@ def _reported(model, data):
 
 
 def _converged(model, data):
-    return _reported(converge(model, data), data)
+    return _reported(converge(model, data, tolerance=CLOSE), data)
 
 
 def _predictor(model):

@@ -4,6 +4,7 @@ from .combined import *
 from .coordinates import *
 from .diagonal import *
 from .energy import *
+from .flat import *
 from .gradient import *
 from .incremental import *
 from .natural import *

@@ -13,8 +13,11 @@ from ...data import Dataset, draw, padded, take
 from ...posteriors import Model
 from ..result import FitError, Progress, Record
 from . import AbstractStepper
+from .flat import begin_fall, end_of_fall, fall, is_flat
 
 __all__ = ["TrainState", "fit", "start"]
+
+SEGMENT = 25  # steps of which the bound is one number, where it is to become flat
 
 
 class TrainState(eqx.Module):
@@ -51,6 +54,25 @@ def _equal_segments(steps: int, size: int) -> int:
     return next((length for lengths in (*near, short) for length in lengths if steps % length == 0), size)
 
 
+def _falling(state: TrainState, bounds, segment: int, rows: float, last: int) -> tuple[TrainState, int]:
+    """The state, whose rate begins to fall here if the bound is flat or if it has to, and the step where it ends."""
+    end, length = end_of_fall(state.stepper_state), fall(state.step, segment, last)
+    if end is not None:
+        return state, end
+    if not is_flat(bounds, segment, rows) and state.step + length < last:
+        return state, last
+    inner = begin_fall(state.stepper_state, state.step, length)
+    return eqx.tree_at(lambda s: s.stepper_state, state, inner), state.step + length
+
+
+def _record(state: TrainState, info: Any, seconds: float, last: int) -> Record:
+    """Of the segment that ended at the state."""
+    finite = info.bound[np.isfinite(info.bound)]
+    bound = float(np.mean(finite)) if len(finite) else np.nan
+    norm, size = float(info.gradient_norm[-1]), float(info.step_size[-1])
+    return Record(state.step, bound, norm, size, state.rejected, seconds, last)
+
+
 def fit(
     state: TrainState,
     stepper: AbstractStepper,
@@ -60,6 +82,7 @@ def fit(
     batch_size: int,
     segment: int = 50,
     progress: Progress | None = None,
+    until_flat: bool = False,
 ) -> tuple[TrainState, tuple[Record, ...]]:
     """`steps` more steps on minibatches of `data`, and one record per segment (the mean bound of its steps).
 
@@ -67,31 +90,34 @@ def fit(
     because every length is a program to compile. For the same reason a table of at most `batch_size` rows is filled up
     with rows of weight zero to a `bucket`. Rows stay on the host until their segment runs, so that `data` may be larger
     than the memory of the device. Raises FitError when all steps of a segment are rejected.
+
+    `until_flat` takes `steps` as a limit, for a stepper with `adam_until_flat`: once the bound is flat (`is_flat`, of
+    segments of 25 steps), or as few steps are left as that takes, the rate falls to zero, where the fit ends.
     """
+    weight = float(np.sum(data.weight))
     if batch_size >= len(data):
         data = padded(data, bucket(len(data)))
         batch_size = len(data)
-    segment = _equal_segments(steps, segment)
+    segment = min(SEGMENT, steps) if until_flat else _equal_segments(steps, segment)
     history: list[Record] = []
     last = state.step + steps
     # With several latent functions, XLA's default loops make the steps of softmax a quarter faster.
     run = program(_segment, "brief" if state.model.likelihood.latents == 1 else None)
-    clock, done = time.perf_counter(), 0
-    while done < steps:
-        count = min(segment, steps - done)
+    clock = time.perf_counter()
+    while state.step < last:
+        count = min(segment, last - state.step)
         rows = draw(len(data), batch_size, state.seed, state.step, count)
         batches = take(data, rows)
         (model, inner), info = run(stepper, state.model, state.stepper_state, batches, rows, len(data))
         info = jax.tree.map(np.asarray, info)
         bad = int(np.sum(info.rejected))
         state = TrainState(model, inner, state.seed, state.step + count, state.rejected + bad)
-        done += count
         if bad == min(segment, steps):
             raise FitError(f"all of {bad} steps in a row had to be rejected")
-        finite = info.bound[np.isfinite(info.bound)]
-        bound = float(np.mean(finite)) if len(finite) else np.nan
-        norm, size = float(info.gradient_norm[-1]), float(info.step_size[-1])
-        history.append(Record(state.step, bound, norm, size, state.rejected, time.perf_counter() - clock, last))
+        history.append(_record(state, info, time.perf_counter() - clock, last))
+        if until_flat:
+            state, last = _falling(state, [record.bound for record in history], segment, weight, last)
+            history[-1] = history[-1]._replace(total=last)
         if progress is not None:
             progress(history[-1])
     return state, tuple(history)
