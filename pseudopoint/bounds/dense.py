@@ -67,7 +67,7 @@ def evidence_on_host(model: Model, data: Dataset) -> Given:
                 return Given(jnp.asarray(np.nan, noise.dtype), jnp.asarray(noise), zeros)
             cov.tiles.invert(run)
             noise[rows], kernel = cov.pulled(alpha, level, run)
-    return Given(jnp.asarray(value, noise.dtype), jnp.asarray(noise), kernel)
+    return Given(*jax.device_put((np.asarray(value, noise.dtype), noise, kernel)))
 
 
 def marginal_on_host(model: Model, data: Dataset) -> Solution:
@@ -80,9 +80,10 @@ def marginal_on_host(model: Model, data: Dataset) -> Solution:
             y = np.asarray(data.y)[rows]
             alpha, W = cov.tiles.solve(y), cov.tiles.inverse_factor(run)
     value = -0.5 * float(y @ alpha) - cov.tiles.half_logdet()
-    value = jnp.asarray(value - 0.5 * float(program(_constants, "once")(model, data)), data.X.dtype)
-    X, alpha, W, jitter = jax.device_put((np.asarray(data.X)[rows], alpha, W, np.asarray(jitter, W.dtype)))
-    predictor = Predictor(model.kernel, X, alpha, X, W, jnp.zeros_like(alpha), jitter, True)
+    value = jax.device_put(np.asarray(value - 0.5 * float(program(_constants, "once")(model, data)), data.X.dtype))
+    host = np.asarray(data.X)[rows], alpha, W, np.zeros_like(alpha), np.asarray(jitter, W.dtype)
+    X, alpha, W, zeros, jitter = jax.device_put(host)
+    predictor = Predictor(model.kernel, X, alpha, X, W, zeros, jitter, True)
     return Solution(value, value, Partial(_itself, predictor), Partial(_itself, value))
 
 
@@ -156,7 +157,7 @@ class _Covariance:
             i, j = pair
             m, n = (tiles.edges[k + 1] - tiles.edges[k] for k in pair)
             # K is symmetric, so that the program's rows are the columns of a tile.
-            tiles.tiles[pair] = np.array(compute(self.kernel, self.X[j], self.X[i])[:n, :m]).T
+            tiles.tiles[pair] = np.array(np.asarray(compute(self.kernel, self.X[j], self.X[i]))[:n, :m]).T
 
         _each(filled, tiles.pairs(), run)
 

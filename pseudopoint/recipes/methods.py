@@ -134,10 +134,10 @@ def _fit_exact(model, data, settings, progress) -> Fitted:
     prior, max_iter, float32_start = LengthscalePrior.around(model.kernel, settings), settings.max_iter or 200, None
     if settings.float32_start and len(data) > FLOAT32_ROWS:
         few = sample(data, ERROR_ROWS, settings.seed)
-        float32_start = float32_start_of(model.kernel, few, float(np.sum(data.weight)), few.X)
+        float32_start = float32_start_of(model.kernel, few, float(np.sum(np.asarray(data.weight))), few.X)
     objective, options = OfBound(given_evidence), {"float32_start": float32_start, "host": evidence_on_host}
     result = maximise(objective, prior, model, data, max_iter, progress, **options)
-    at = marginal_on_host(result.model, data)
+    at = marginal_on_host(result.model, filled(data))
     notes = (FLOAT32_NOTE,) * (float32_start is not None)
     return _fitted(result, Report(at.value, at.standard, at.upper(), at.predictor()), notes)
 

@@ -184,9 +184,9 @@ def subset(objective, data: Dataset, M: int, seed: int, least: int, share: float
     skips = objective in (OfBound(collapsed, True), OfBound(collapsed, False))
     if not skips or not RACE_ROWS < len(data) <= COLLAPSED_ROWS:
         return cast(sample(data, RACE_ROWS, seed), data.X.dtype)
-    data = filled(data)
+    least, data = max(least, int(share * len(data))), filled(data)
     size = chunk_size(len(data), M)
-    count = size * -(-max(least, int(share * len(data))) // size)
+    count = size * -(-least // size)
     return data if np.count_nonzero(data.weight) <= count else cast(same_shape_sample(data, count, seed), data.X.dtype)
 
 

@@ -101,7 +101,7 @@ def start_sparse(model, data, settings, prior) -> tuple[Model, Notes, Float32Sta
     """
     M, starts, bases, float32_start = num_points(data, settings), {}, {"": model}, None
     if settings.float32_start and len(data) > RACE_ROWS:
-        few, rows = sample(data, ERROR_ROWS, settings.seed), float(np.sum(data.weight))
+        few, rows = sample(data, ERROR_ROWS, settings.seed), float(np.sum(np.asarray(data.weight)))
         float32_start = float32_start_of(model.kernel, few, rows)
     if settings.warm:
         warm = _warm(model, data, settings, prior, np.float32 if float32_start else data.X.dtype)

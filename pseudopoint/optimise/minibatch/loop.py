@@ -94,7 +94,7 @@ def fit(
     `until_flat` takes `steps` as a limit, for a stepper with `adam_until_flat`: once the bound is flat (`is_flat`, of
     segments of 25 steps), or as few steps are left as that takes, the rate falls to zero, where the fit ends.
     """
-    weight = float(np.sum(data.weight))
+    weight = float(np.sum(np.asarray(data.weight)))
     if batch_size >= len(data):
         data = padded(data, bucket(len(data)))
         batch_size = len(data)
