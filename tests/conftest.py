@@ -3,8 +3,10 @@
 Tests marked `default_flags` run with XLA's own flags, as users have them, in a run of their own: `make test` does both.
 """
 
+import ctypes
 import gc
 import os
+from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
 
@@ -47,26 +49,25 @@ def float64(request):
             yield
 
 
-# Bytes that a worker holds before it lets go of compiled programs: after a file, and after any test.
-AFTER_A_FILE, AFTER_A_TEST = 1.0e9, 1.5e9
+# Bytes of memory that a worker may hold before it lets go of compiled programs, and by which it may grow after that.
+MEMORY, GROWTH = 1.0e9, 0.5e9
+held = MEMORY - GROWTH  # after programs were let go the last time; freed memory may stay with the process
 
 
-def _let_go(memory: float) -> None:
-    """Each program also keeps memory maps, of which Linux allows a process 65,530; beyond that XLA's compiler
-    crashes."""
+def _memory() -> int:
     statm = Path("/proc/self/statm")
-    if statm.exists() and int(statm.read_text().split()[1]) * os.sysconf("SC_PAGESIZE") > memory:
-        jax.clear_caches()
-        gc.collect()
-
-
-@pytest.fixture(autouse=True, scope="module")
-def few_programs():
-    yield
-    _let_go(AFTER_A_FILE)
+    return int(statm.read_text().split()[1]) * os.sysconf("SC_PAGESIZE") if statm.exists() else 0
 
 
 @pytest.fixture(autouse=True)
-def not_too_many_programs():
+def few_programs():
+    """A worker lets go of compiled programs once it holds much memory. Each program also keeps memory maps, of which
+    Linux allows a process 65,530; beyond that XLA's compiler crashes."""
+    global held
     yield
-    _let_go(AFTER_A_TEST)
+    if _memory() > held + GROWTH:
+        jax.clear_caches()
+        gc.collect()
+        with suppress(OSError, AttributeError):  # of the GNU C library: gives freed memory back
+            ctypes.CDLL(None).malloc_trim(0)
+        held = max(_memory(), MEMORY - GROWTH)

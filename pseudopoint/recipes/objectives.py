@@ -27,6 +27,8 @@ from .prior import Penalised
 from .settings import COLLAPSED_ROWS
 
 __all__ = [
+    "EXACT_SAMPLE",
+    "MIN_GAIN",
     "OfBound",
     "Report",
     "box_around",
@@ -44,6 +46,7 @@ __all__ = [
 FEW = 20  # numbers whose curvature L-BFGS-B learns without units
 PROBE_ROWS = 2500  # rows on which the units of a round are measured, of a collapsed bound
 NEAR = 1e-7  # nats a row: where the search for the best q of `profile` stops
+EXACT_SAMPLE = 1000  # rows of a sample of which the exact evidence is affordable many times
 MIN_GAIN = 0.02  # nats that ten iterations must gain where there are pseudo-points: an odds ratio of 1.02
 
 
@@ -131,13 +134,25 @@ class _Before:
 
 
 def maximise(
-    objective, prior, model, data, max_iter, progress, *frozen, resume=None, float32_start=None, box=None, host=None
+    objective,
+    prior,
+    model,
+    data,
+    max_iter,
+    progress,
+    *frozen,
+    resume=None,
+    float32_start=None,
+    box=None,
+    host=None,
+    min_gain=None,
 ) -> OptimiseResult:
     """L-BFGS-B on all numbers of the model except the frozen ones, under the prior of its lengthscales.
 
     The rows are `filled` up. More than 20 numbers are in units of their own, except within a `box`. `resume`,
-    `float32_start` and `box` are those of `Objective` and `lbfgsb_in_rounds`. With `host`, the objective is a function
-    of the model and (data, host(model, data)). Raises FitError with cause and remedy.
+    `float32_start`, `box` and `min_gain` are those of `Objective` and `lbfgsb_in_rounds`; by default `min_gain` is 0.02
+    nats where there are pseudo-points. With `host`, the objective is a function of the model and (data, host(model,
+    data)). Raises FitError with cause and remedy.
     """
     numbers, data = trainable(model, *frozen), filled(data)
     M, C = len(model.posterior.Z), model.likelihood.latents
@@ -152,8 +167,11 @@ def maximise(
         compile_mode=mode_of_evaluations(len(data) * (1 if host else M or len(data)) * C),
         before=host and _Before(host),
     )
-    probe = (subset(objective, data, M, 0, PROBE_ROWS), prior) if numbers.size > FEW and box is None else None
-    rounds = {"probe": probe, "float32_start": float32_start, "box": box, "min_gain": MIN_GAIN if M else 0.0}
+    probe = None
+    if numbers.size > FEW and box is None:
+        probe = (sample(data, EXACT_SAMPLE, 0) if host else subset(objective, data, M, 0, PROBE_ROWS)), prior
+    min_gain = (MIN_GAIN if M else 0.0) if min_gain is None else min_gain
+    rounds = {"probe": probe, "float32_start": float32_start, "box": box, "min_gain": min_gain}
     try:
         return lbfgsb_in_rounds(penalised, max_iter=max_iter, **rounds)
     except FitError as error:
