@@ -15,6 +15,7 @@ import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float, Int
 
+from ...compilation import bucket
 from ...gaussians import MeanChol, MeanPrecision
 from ...linalg import Scalar, invert, quad_diag
 from ...posteriors import Model, Whitened, features, prior_factor
@@ -270,7 +271,7 @@ def _places(at: Context, table) -> tuple[Int[Array, " B"], Bool[Array, " B"]]:
     """The row numbers, and which of them stand there for the first time: a batch that spans two epochs may hold a row
     twice, and its old numbers are subtracted once."""
     N = len(table)
-    if isinstance(at.num_data, int) and at.num_data > N:
+    if isinstance(at.num_data, int) and N not in (at.num_data, bucket(at.num_data)):
         raise ValueError(f"the state is that of a table of {N} rows, not of {at.num_data}")
     if at.rows is None:
         if len(at.batch) != N:
