@@ -81,11 +81,20 @@ def padded(data: Dataset, size: int) -> Dataset:
 
 
 def chunked(data: Dataset, size: int) -> Dataset:
-    """All rows as a stack of chunks [C, size], the last one `padded`."""
-    size = min(size, len(data))
-    count = -(-len(data) // size)
-    fold = lambda x: np.asarray(x).reshape((count, size) + x.shape[1:])
-    return jax.device_put(jax.tree.map(fold, padded(data, count * size)))
+    """All rows as a stack of chunks [C, size]; copies of the first row at weight zero fill up the last chunk.
+
+    Rows of zeros would not do: log 0 of a positive target, times the weight zero, is NaN.
+    """
+    N = len(data)
+    size = min(size, N)
+    count = -(-N // size)
+
+    def fold(x, filler):
+        padding = jnp.broadcast_to(filler, (count * size - N, *x.shape[1:]))
+        return jnp.concatenate([jnp.asarray(x), padding]).reshape((count, size) + x.shape[1:])
+
+    X, y, noise = (fold(x, x[:1]) for x in (data.X, data.y, data.noise))
+    return Dataset(X, y, fold(data.weight, jnp.zeros_like(data.weight[:1])), noise)
 
 
 def merge_duplicates(X: np.ndarray, y: np.ndarray, weight: np.ndarray, noise: np.ndarray):

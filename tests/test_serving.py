@@ -161,7 +161,7 @@ def test_fifty_thousand_rows_are_predicted_in_blocks(fitted, monkeypatch):
 @pytest.mark.edge
 def test_predictions_of_many_rows_need_little_more_memory_than_they_take(fitted):
     model, X = fitted["collapsed"], np.tile(new_rows(1_000)[0], (200, 1))
-    model.predict(X[:2048], return_std=True)
+    model.warm_up()
     tracemalloc.start()  # knows NumPy's arrays, and not those of XLA, which are of one block
     mean, std = model.predict(X, return_std=True)
     peak = tracemalloc.get_traced_memory()[1]
