@@ -79,7 +79,7 @@ def _without_warm_fit_by_the_bound() -> None:
 
 
 def _without_kept_predictor() -> None:
-    """The predictor of the exact evidence, or of Laplace's approximation, comes from a program at the end of a fit."""
+    """The predictor of Laplace's approximation comes from a program at the end of a fit."""
     from pseudopoint.compilation import program
     from pseudopoint.recipes import methods
     from pseudopoint.recipes.objectives import OfBound
@@ -116,7 +116,7 @@ TRICKS: dict[str, tuple[str, Callable[[], None], tuple[str, ...]]] = {
     "once": ("no LLVM optimisation of what runs once", lambda: _without_mode("once"), tuple(CASES)),
     "weight-zero": ("one program for the sample and for all rows", _without_rows_of_weight_zero, LARGE),
     "warm-by-bound": ("no program for a warm fit", _without_warm_fit_by_the_bound, LARGE[1:]),
-    "kept-predictor": ("no program for the predictor", _without_kept_predictor, ("exact", "laplace")),
+    "kept-predictor": ("no program for the predictor", _without_kept_predictor, ("laplace",)),
     "shared-kernel": ("one kernel matrix for all natural steps", _without_shared_kernel, ("profile",)),
 }
 

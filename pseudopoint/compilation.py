@@ -5,7 +5,7 @@ compiled program is fast, but a first fit spends more time on compilation than o
 
 - *Compile modes* (`program`, `mode_of_evaluations`): programs that run briefly are compiled with fewer optimisations.
 - *Whole functions* are compiled, because each operation outside of a compiled function is a program of its own.
-- *One shape for several sizes* (`bucket`, `same_shape_sample`): tables are filled up to a grid of sizes with rows of
+- *One shape for several sizes* (`bucket`, `same_shape_sample`): tables are padded to a grid of sizes with rows of
   weight zero, so that tables of like size share programs. A sample of a table keeps the table's shape, so that the
   program for all rows serves for the sample too.
 - *The persistent cache* (`keeping_programs`): compiled programs are kept on disk between processes.
@@ -23,6 +23,7 @@ from dataclasses import replace
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, Literal
+from weakref import WeakSet
 
 from .files import user_cache
 
@@ -56,19 +57,19 @@ def program(function: Callable, compile_mode: CompileMode = None, static: tuple[
     if compile_mode == "once":
         options = options | {"xla_backend_optimization_level": 0}
     made = jax.jit(function, static_argnums=static, compiler_options=options or None)
-    _PROGRAMS.append(made)
+    _PROGRAMS.add(made)
     return made
 
 
 MOST = 64  # compiled programs, of some five megabytes each
-_PROGRAMS: list[Any] = []  # all that `program` has made
+_PROGRAMS: WeakSet[Any] = WeakSet()  # all that `program` has made and that is in use
 
 
 def forget_programs() -> None:
-    """Gives up all compiled programs if there are more than `MOST`, so that a process that fits for days holds a
-    bounded number of them. For use at the beginning of a fit. They are compiled, or found on disk, again."""
+    """Drops all compiled programs if there are more than `MOST`, so that a process that fits for days holds a bounded
+    number of them. Called at the beginning of a fit. A dropped program is compiled, or read from disk, again."""
     if sum(made._cache_size() for made in _PROGRAMS) > MOST:
-        for made in _PROGRAMS:
+        for made in list(_PROGRAMS):
             made.clear_cache()
 
 

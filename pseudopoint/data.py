@@ -68,16 +68,16 @@ def draw(N: int, batch_size: int, seed: int, step: int, count: int) -> Int[np.nd
 
 
 def padded(data: Dataset, size: int) -> Dataset:
-    """The rows, filled up to `size` of them with copies of the first row at weight zero.
+    """The rows, padded to `size` of them with copies of the first row at weight zero.
 
     Rows of zeros would not do: log 0 of a positive target, times the weight zero, is NaN.
     """
     more = size - len(data)
     if more <= 0:
         return data
-    filled = jax.tree.map(lambda x: np.concatenate([x, np.repeat(np.asarray(x)[:1], more, axis=0)]), data)
-    weight = np.where(np.arange(size) < len(data), filled.weight, 0)
-    return jax.device_put(Dataset(filled.X, filled.y, weight, filled.noise))
+    longer = jax.tree.map(lambda x: np.concatenate([x, np.repeat(np.asarray(x)[:1], more, axis=0)]), data)
+    weight = np.where(np.arange(size) < len(data), longer.weight, 0)
+    return jax.device_put(Dataset(longer.X, longer.y, weight, longer.noise))
 
 
 def chunked(data: Dataset, size: int) -> Dataset:

@@ -1,4 +1,4 @@
-"""Tables are filled up to a grid of sizes: this changes no number, and tables of like size share programs."""
+"""Tables are padded to a grid of sizes: this changes no number, and tables of like size share programs."""
 
 from typing import Any
 
@@ -21,7 +21,7 @@ from pseudopoint.params import cast, trainable
 from pseudopoint.posteriors import Collapsed, CollapsedDecoupled, Exact, Model, SolveGP, Whitened
 from pseudopoint.recipes import objectives, settings
 from pseudopoint.recipes.families import FAMILIES, several
-from pseudopoint.recipes.objectives import filled, profile
+from pseudopoint.recipes.objectives import padded_to_bucket, profile
 from pseudopoint.starts import inducing
 
 N, M, D = 25, 6, 2  # a bucket of 26 rows follows
@@ -58,9 +58,9 @@ def close(ours, truth, tolerance=1e-12):
         np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance * (1 + np.max(np.abs(b), initial=0)))
 
 
-def same_when_filled(function, model, y, weight):
+def same_when_padded(function, model, y, weight):
     data = dataset(X, y, weight, RNG.uniform(0, 0.1, N))
-    more = filled(data)
+    more = padded_to_bucket(data)
     assert len(more) == 26 == len(data) + 1
     model = cast(model, "float64")
     close(value_and_gradient(function, model, more), value_and_gradient(function, model, data))
@@ -80,7 +80,7 @@ GAUSSIAN = {
 def test_bounds_in_closed_form_are_the_same(name, tight):
     bound, posterior = GAUSSIAN[name]
     function = lambda model, data: bound(model, data).choose(tight)
-    same_when_filled(function, Model(Matern52(np.full(D, 1.5)), Gaussian(0.2), posterior), *rows_of(Gaussian()))
+    same_when_padded(function, Model(Matern52(np.full(D, 1.5)), Gaussian(0.2), posterior), *rows_of(Gaussian()))
 
 
 @pytest.mark.parametrize("name", LIKELIHOODS)
@@ -88,12 +88,12 @@ def test_bounds_of_every_likelihood_are_the_same(name):
     likelihood: Any = LIKELIHOODS[name]().likelihood
     y, weight = rows_of(likelihood)
     model = Model(Matern52(np.full(D, 1.5)), likelihood, several(Whitened(Z, standard(Z)), likelihood.latents))
-    same_when_filled(lambda model, data: elbo(model, data, len(data)).value, model, y, weight)
+    same_when_padded(lambda model, data: elbo(model, data, len(data)).value, model, y, weight)
     if likelihood.latents == 1:
-        same_when_filled(lambda model, data: profile(model, data)[0], model, y, weight)
+        same_when_padded(lambda model, data: profile(model, data)[0], model, y, weight)
         if likelihood.smooth and likelihood.gaussian_noise is None:
             exact = Model(model.kernel, likelihood, Exact())
-            same_when_filled(lambda model, data: laplace(model, data).value, exact, y, weight)
+            same_when_padded(lambda model, data: laplace(model, data).value, exact, y, weight)
 
 
 FITS: dict[str, tuple[Any, dict[str, Any]]] = {
@@ -149,7 +149,8 @@ jax.monitoring.register_event_duration_secs_listener(listen)
 
 @pytest.mark.edge
 @pytest.mark.parametrize("name", FITS)
-def test_tables_of_a_bucket_share_all_programs(name):
+def test_tables_of_a_bucket_share_all_programs(name, monkeypatch):
+    monkeypatch.setattr(compilation, "MOST", 1000)  # other tests' programs are held, too
     assert bucket(94) == bucket(101) == 104
     for _ in range(2):  # the number of programs depends on the data, too: how long a line search is, and the like
         fitted(name)
@@ -178,7 +179,8 @@ def test_a_process_that_fits_for_days_holds_a_bounded_number_of_programs(monkeyp
 
 @pytest.mark.edge
 @pytest.mark.parametrize("name", ["exact", "laplace", "classes"])
-def test_after_a_warm_up_no_prediction_compiles(name, tmp_path):
+def test_after_a_warm_up_no_prediction_compiles(name, tmp_path, monkeypatch):
+    monkeypatch.setattr(compilation, "MOST", 1000)
     model, X = fitted(name)
     model.save(tmp_path / "model")
     model = type(model).load(tmp_path / "model").warm_up()

@@ -145,7 +145,7 @@ def kept(model: Any) -> _Kept:
         with computing(precision):
             predictor = model.predictor_
             if model.inducing_points_ is None:  # a point at each row, whose number changes with the table
-                predictor = predictor.filled(bucket(len(predictor.Zv)))
+                predictor = predictor.padded(bucket(len(predictor.Zv)))
             leaves, structure = jax.tree.flatten((served(predictor, precision), model._observed()))
             width, leaves = len(model.predictor_.Zv) * model.likelihood_.latents, jax.device_put(leaves)
         learned = model.predictor_, model.likelihood_, precision
@@ -179,7 +179,7 @@ def in_blocks(model: Any, apply: Callable[..., Any], width: int, X: np.ndarray, 
             block = [array[start : start + size] for array in (X, *columns)]
             # Of the class: a method of an equinox object is wrapped anew each time, which a single row would notice.
             block[0], count = Standardiser.inputs(model.standardiser_, block[0], precision), len(block[0])
-            if count < size:  # the last block is filled up with its first row
+            if count < size:  # the last block is padded with its first row
                 block = [np.concatenate([a, np.repeat(a[:1], size - count, axis=0)]) for a in block]
             part = np.asarray(apply(*(a.astype(precision, copy=False) for a in block)))
             if start == 0:

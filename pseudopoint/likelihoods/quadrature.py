@@ -173,7 +173,7 @@ def log_expect(log_g: Callable[[Array], Array], mean: Rows, variance: Rows, cent
 
 def in_blocks(function: Callable, likelihood: Any, *rows) -> Float[np.ndarray, "... N"]:
     """`function(likelihood, *rows)` of a compiled function, in blocks of `BLOCK` rows, so that it is compiled once for
-    any number of rows. Rows are on the last axis; the last block is filled up with its last row."""
+    any number of rows. Rows are on the last axis; the last block is padded with its last row."""
     N = np.shape(rows[0])[-1]
     fill = lambda x: np.pad(x, [(0, 0)] * (np.ndim(x) - 1) + [(0, -N % BLOCK)], mode="edge")
     blocks = zip(*(np.split(fill(x), -(-N // BLOCK), axis=-1) for x in rows), strict=True)

@@ -90,7 +90,7 @@ class Predictor(eqx.Module):
         points, W = points[:count], W[:count, :count]
         return Predictor(self.kernel, points, alpha[:count], points, W, s[:count], self.jitter, self.shared)
 
-    def filled(self, count: int) -> "Predictor":
+    def padded(self, count: int) -> "Predictor":
         """The predictor with copies of its first point up to `count` points, which have no effect; of shared points."""
         more = count - len(self.Zm)
         points = np.concatenate([self.Zm, np.repeat(np.asarray(self.Zm)[:1], more, axis=0)])

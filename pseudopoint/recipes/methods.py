@@ -36,10 +36,10 @@ from .objectives import (
     OfBound,
     Report,
     explain,
-    filled,
     held_points,
     maximise,
     maximise_profile,
+    padded_to_bucket,
 )
 from .precision import FLOAT32_NOTE, float32_start_of, minibatches_in_float32
 from .prior import LengthscalePrior
@@ -152,7 +152,7 @@ def _fit_exact(model, data, settings, progress) -> Fitted:
         model = climb(model, few, min(SAMPLE_ITERATIONS, 10 * max_iter), None).model
     end = MIN_GAIN if large else 0.0
     result = climb(model, data, max_iter, progress, float32_start=float32_start, min_gain=end)
-    at = marginal_on_host(result.model, filled(data))
+    at = marginal_on_host(result.model, padded_to_bucket(data))
     notes = (FLOAT32_NOTE,) * (float32_start is not None)
     return _fitted(result, Report(at.value, at.standard, at.upper(), at.predictor()), notes)
 
@@ -291,7 +291,7 @@ def _at_once(model: Model) -> int:
 def _finish(bound, result: OptimiseResult, data, settings, notes) -> Fitted:
     """The report of a closed-form bound, which gives q its best value, in one program."""
     few = len(data) <= _at_once(result.model)
-    _, report = program(OfBound(bound, solved=True), "once" if few else None)(result.model, filled(data))
+    _, report = program(OfBound(bound, solved=True), "once" if few else None)(result.model, padded_to_bucket(data))
     return _fitted(result, report, notes, settings.tight)
 
 
@@ -301,7 +301,7 @@ def _settle(result: OptimiseResult, model: Model, data, notes, converged: bool =
     if len(data) <= size:
         slow = converged and model.likelihood.latents * len(data) > MANY_VALUES
         report, model = program(_converged if converged else _reported, "brief" if slow else "once")(
-            model, filled(data)
+            model, padded_to_bucket(data)
         )
     else:
         stack, chunks = chunked(data, size), program(_reported)

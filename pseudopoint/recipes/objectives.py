@@ -33,10 +33,10 @@ __all__ = [
     "Report",
     "box_around",
     "explain",
-    "filled",
     "held_points",
     "maximise",
     "maximise_profile",
+    "padded_to_bucket",
     "points",
     "profile",
     "subset",
@@ -60,8 +60,8 @@ def points(model: Model) -> Any:
     return model.posterior.points
 
 
-def filled(data: Dataset) -> Dataset:
-    """The rows, filled up to a size that tables of like size share (`bucket`), so that they share programs too."""
+def padded_to_bucket(data: Dataset) -> Dataset:
+    """The rows, padded to a size that tables of like size share (`bucket`), so that they share programs too."""
     return padded(data, bucket(len(data)))
 
 
@@ -149,12 +149,12 @@ def maximise(
 ) -> OptimiseResult:
     """L-BFGS-B on all numbers of the model except the frozen ones, under the prior of its lengthscales.
 
-    The rows are `filled` up. More than 20 numbers are in units of their own, except within a `box`. `resume`,
+    The rows are padded to a bucket. More than 20 numbers are in units of their own, except within a `box`. `resume`,
     `float32_start`, `box` and `min_gain` are those of `Objective` and `lbfgsb_in_rounds`; by default `min_gain` is 0.02
     nats where there are pseudo-points. With `host`, the objective is a function of the model and (data, host(model,
     data)). Raises FitError with cause and remedy.
     """
-    numbers, data = trainable(model, *frozen), filled(data)
+    numbers, data = trainable(model, *frozen), padded_to_bucket(data)
     M, C = len(model.posterior.Z), model.likelihood.latents
     penalised = Objective(
         Penalised(objective),
@@ -202,7 +202,7 @@ def subset(objective, data: Dataset, M: int, seed: int, least: int, share: float
     skips = objective in (OfBound(collapsed, True), OfBound(collapsed, False))
     if not skips or not RACE_ROWS < len(data) <= COLLAPSED_ROWS:
         return cast(sample(data, RACE_ROWS, seed), data.X.dtype)
-    least, data = max(least, int(share * len(data))), filled(data)
+    least, data = max(least, int(share * len(data))), padded_to_bucket(data)
     size = chunk_size(len(data), M)
     count = size * -(-least // size)
     return data if np.count_nonzero(data.weight) <= count else cast(same_shape_sample(data, count, seed), data.X.dtype)

@@ -12,7 +12,7 @@ from ..posteriors import Model, Predictor, Predictors
 
 __all__ = ["Fitted", "Settings", "choose_method", "choose_num_inducing"]
 
-# Of NAVAL, which has no noise and so takes most iterations, 2,000 rows took 75 seconds of the processor.
+# Rows that a table without noise, which takes most iterations, fits in about a minute on two cores (decision 0054).
 EXACT_ROWS = 2000
 COLLAPSED_ROWS = 50_000
 # Rows up to which likelihoods without a closed form take full passes, for one latent function; and for C, times C².

@@ -80,8 +80,8 @@ def rpcholesky(kernel: AbstractKernel, X: Rows, M: int, seed: int, lloyd_steps: 
 def _pivots(kernel, X, M, seed):
     draw, key = np.asarray(seed is not None), jax.random.key(0 if seed is None else seed)
     choose, N = program(_pivoted_cholesky, "brief", (3,)), bucket(len(X))
-    filled, counts = np.concatenate([X, np.repeat(X[:1], N - len(X), axis=0)]), np.arange(N) < len(X)
-    rows, variances, scale = choose(kernel, jax.device_put(filled), counts, min(M, len(X)), draw, key)
+    longer, counts = np.concatenate([X, np.repeat(X[:1], N - len(X), axis=0)]), np.arange(N) < len(X)
+    rows, variances, scale = choose(kernel, jax.device_put(longer), counts, min(M, len(X)), draw, key)
     # A pivot that the others explain adds a duplicate: stop where 1e-9 of the variance is left (methods f.6).
     good = np.asarray(variances) > 1e-9 * float(scale)
     return np.asarray(rows)[: max(1, int(np.argmin(good)) if not good.all() else len(good))]

@@ -4,7 +4,6 @@ from .combined import *
 from .coordinates import *
 from .diagonal import *
 from .energy import *
-from .flat import *
 from .gradient import *
 from .incremental import *
 from .natural import *
@@ -12,3 +11,4 @@ from .orthogonal import *
 from .schedules import *
 from .solve import *
 from .step import *
+from .stopping import *

@@ -13,7 +13,7 @@ from ...data import Dataset, draw, padded, take
 from ...posteriors import Model
 from ..result import FitError, Progress, Record
 from . import AbstractStepper
-from .flat import begin_fall, end_of_fall, fall, is_flat
+from .stopping import begin_fall, end_of_fall, fall, is_flat
 
 __all__ = ["TrainState", "fit", "start"]
 
@@ -87,7 +87,7 @@ def fit(
     """`steps` more steps on minibatches of `data`, and one record per segment (the mean bound of its steps).
 
     A segment has about `segment` steps: between a tenth and twice as many where that makes all segments equally long,
-    because every length is a program to compile. For the same reason a table of at most `batch_size` rows is filled up
+    because every length is a program to compile. For the same reason a table of at most `batch_size` rows is padded
     with rows of weight zero to a `bucket`. Rows stay on the host until their segment runs, so that `data` may be larger
     than the memory of the device. Raises FitError when all steps of a segment are rejected.
 

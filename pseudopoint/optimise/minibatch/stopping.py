@@ -35,7 +35,6 @@ def adam_until_flat(rate: float) -> GradientTransformation:
 
     The same object for the same rate: JAX compiles a step again for another optimiser, which is a new function.
     """
-
     import optax
 
     def init(params: Any) -> Any:

@@ -16,7 +16,7 @@ from operations import operations
 from threadpoolctl import ThreadpoolController
 
 from pseudopoint import FitError, GPRegressor
-from pseudopoint.bounds import dense, evidence_on_host, exact, given_evidence, marginal, marginal_on_host
+from pseudopoint.bounds import evidence_on_host, exact, exact_on_host, given_evidence, marginal, marginal_on_host
 from pseudopoint.data import dataset, padded
 from pseudopoint.kernels import RBF, AbstractKernel, Constant, Matern52, squared_distance
 from pseudopoint.kernels.base import Positive
@@ -31,7 +31,7 @@ N, D = 110, 3
 
 
 def rows(dtype="float64", seed=0, size=N):
-    """Rows with weights and noise of their own, filled up with rows of weight zero."""
+    """Rows with weights and noise of their own, padded with rows of weight zero."""
     rng = np.random.default_rng(seed)
     X = rng.normal(size=(size, D))
     y = np.sin(X[:, 0]) + 0.1 * rng.normal(size=size)
@@ -58,7 +58,7 @@ def alike(ours, theirs, tolerance):
 
 @pytest.fixture
 def small_tiles(monkeypatch):
-    monkeypatch.setattr(dense, "SMALL", 32)
+    monkeypatch.setattr(exact_on_host, "SMALL", 32)
 
 
 @pytest.mark.parametrize("name", KERNELS)
@@ -98,9 +98,9 @@ def test_the_programs_hold_no_product_of_the_order_of_n_cubed():
     with jax.enable_x64(True):
         model, data = cast(Model(RBF(np.full(D, 2.0), 1.5), Gaussian(0.1)), "float64"), rows()
         B, X = 64, data.X[:64]
-        tile = operations(dense._tile, model.kernel, X, X)
+        tile = operations(exact_on_host._tile, model.kernel, X, X)
         alphas = data.y[:B], data.y[:B]
-        slopes = operations(dense._slopes, model.kernel, X, X, jnp.ones((B, B)), alphas, jnp.asarray(0.5))
+        slopes = operations(exact_on_host._slopes, model.kernel, X, X, jnp.ones((B, B)), alphas, jnp.asarray(0.5))
         given = evidence_on_host(model, data)
         rest = operations(jax.value_and_grad(lambda model: given_evidence(model, (data, given)).value), model)
     # (x, ‖x‖², 1) has D + 2 columns; one product forward, and two back.
@@ -136,7 +136,7 @@ def test_tiles_hold_the_factor_the_inverse_and_solutions(size, dtype, tolerance)
 
 def test_a_jitter_is_raised_and_counted_as_in_a_compiled_program(small_tiles, monkeypatch):
     # K = 11ᵀ − 10⁻¹¹I has a factor with the last jitter of all.
-    for module in (dense, exact):
+    for module in (exact_on_host, exact):
         monkeypatch.setattr(module, "row_noise", lambda model, data: jnp.full_like(data.y, -1e-11))
         monkeypatch.setattr(module, "constants_of", lambda noise, data: 0.0)
     with jax.enable_x64(True):
@@ -208,3 +208,18 @@ def test_elsewhere_the_compiled_evidence_is_fitted_and_ends_at_the_same_model(mo
         theirs = run()
     np.testing.assert_allclose(ours.bound, theirs.bound, rtol=1e-8)
     assert len(theirs.predictor.alpha) >= len(ours.predictor.alpha) == N
+
+
+@pytest.mark.edge
+def test_a_large_table_begins_on_a_sample_and_ends_at_the_same_evidence(monkeypatch):
+    X = np.random.default_rng(0).normal(size=(150, 2))
+    y = np.sin(2 * X[:, 0]) + 0.2 * np.random.default_rng(1).normal(size=150)
+    whole, rows = GPRegressor(method="exact", random_state=0).fit(X, y), []
+    climb = methods.maximise
+    monkeypatch.setattr(methods, "maximise", lambda *a, **k: rows.append(len(a[3])) or climb(*a, **k))
+    monkeypatch.setattr(methods, "EXACT_SAMPLE", 60)
+    sampled = GPRegressor(method="exact", random_state=0).fit(X, y)
+    assert rows == [60, 150] and sampled.n_iter_ < whole.n_iter_
+    np.testing.assert_allclose(sampled.bound_, whole.bound_, atol=0.1)
+    again = GPRegressor(method="exact", random_state=0).fit(X, y)
+    assert again.bound_ == sampled.bound_

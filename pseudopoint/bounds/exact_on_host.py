@@ -39,7 +39,7 @@ class Given(eqx.Module):
 
 
 def given_evidence(model: Model, rows: tuple[Dataset, Given]) -> Bound:
-    """`marginal`, with its gradient, of the model that `rows` = (data, `evidence_on_host(model, data)`) is of."""
+    """`marginal` with its gradient, for `rows` = (data, `evidence_on_host(model, data)`) of the same model."""
     data, given = rows
     counts, noise = data.weight > 0, row_noise(model, data)
     variance = jnp.where(counts, noise / jnp.where(counts, data.weight, 1), 0)
@@ -153,13 +153,13 @@ class _Covariance:
     def _fill(self, run):
         compute, tiles = program(_tile, self.mode), self.tiles
 
-        def filled(pair):
+        def fill(pair):
             i, j = pair
             m, n = (tiles.edges[k + 1] - tiles.edges[k] for k in pair)
             # K is symmetric, so that the program's rows are the columns of a tile.
             tiles.tiles[pair] = np.array(np.asarray(compute(self.kernel, self.X[j], self.X[i]))[:n, :m]).T
 
-        _each(filled, tiles.pairs(), run)
+        _each(fill, tiles.pairs(), run)
 
     def pulled(self, alpha, level, run):
         """½(αᵢ² − [K⁻¹]ᵢᵢ) and the derivative in the kernel's numbers, of K⁻¹ in the tiles."""
