@@ -7,6 +7,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from .params import Number
+from .warps import AbstractWarp
 
 __all__ = [
     "Count",
@@ -119,7 +120,8 @@ TINY = float(np.finfo(np.float64).tiny)
 
 
 class Standardiser(eqx.Module):
-    """Affine scaling of inputs and target, x ↦ (x − mean)/scale for each column.
+    """Scaling of inputs and target, x ↦ (x − mean)/scale for each column, and `warps` of the scaled inputs: one or None
+    for each column, or none at all.
 
     The scale of a constant column is infinite: its effect is unknown, and any later value becomes 0. If a few rows
     alone determine a column's standard deviation (a sentinel, a wrong unit), the middle half of the column scales it
@@ -132,6 +134,7 @@ class Standardiser(eqx.Module):
     scale: Float[np.ndarray, " K"]
     target_mean: float
     target_scale: float
+    warps: tuple[AbstractWarp | None, ...] = ()
 
     @staticmethod
     def learn(
@@ -164,7 +167,11 @@ class Standardiser(eqx.Module):
         with np.errstate(over="ignore", invalid="ignore"):
             scaled = (X[:, self.columns] - self.mean) / self.scale
             ordinary = np.abs(scaled).max(initial=0.0) < ORDINARY
-        return (scaled if ordinary else self._extreme(X[:, self.columns], dtype)).astype(dtype, copy=False)
+        scaled = scaled if ordinary else self._extreme(X[:, self.columns], dtype)
+        for j, warp in enumerate(self.warps):
+            if warp is not None:
+                scaled[:, j] = np.clip(warp(scaled[:, j]), -LARGEST[dtype], LARGEST[dtype])
+        return scaled.astype(dtype, copy=False)
 
     def _extreme(self, X, dtype):
         """`inputs` for rows whose differences may overflow."""
@@ -183,6 +190,9 @@ class Standardiser(eqx.Module):
 
     def points(self, Z: np.ndarray) -> np.ndarray:
         """[M, K] standardised → [M, K] in the data's units, cut at the largest number."""
+        if self.warps:
+            columns = zip(self.warps, np.asarray(Z).T, strict=True)
+            Z = np.column_stack([z if warp is None else warp.inverse(z) for warp, z in columns])
         with np.errstate(over="ignore"):
             points = np.where(self.varies, Z, 0.0) * np.where(self.varies, self.scale, 1.0) + self.mean
         return np.clip(points, -np.finfo(points.dtype).max, np.finfo(points.dtype).max)

@@ -8,8 +8,12 @@ import textwrap
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, NamedTuple, get_args
 
-Kernel = Literal["matern52", "matern32", "matern12", "rbf", "rational_quadratic", "periodic", "linear"]
+Kernel = (
+    Literal["auto", "matern52", "matern32", "matern12", "rbf", "rational_quadratic", "periodic", "linear"]
+    | Literal["additive", "matern52_linear"]
+)
 KERNELS: dict[Kernel, str] = {
+    "auto": "the one of highest evidence of a sample of rows; matern52 where no search is made (effort)",
     "matern52": "functions with two derivatives; suits most tables",
     "matern32": "functions with one derivative",
     "matern12": "continuous functions without a derivative",
@@ -17,13 +21,16 @@ KERNELS: dict[Kernel, str] = {
     "rational_quadratic": "a mixture of rbf kernels of many lengthscales",
     "periodic": "functions that repeat along every column; the periods are learned",
     "linear": "linear functions: Bayesian linear regression",
+    "additive": "a sum of one smooth function of each column, and matern52 of all columns for what they do together",
+    "matern52_linear": "a linear function and matern52",
 }
 
 RegressionLikelihood = (
-    Literal["gaussian", "heteroscedastic", "student_t", "laplace"]
+    Literal["auto", "gaussian", "heteroscedastic", "student_t", "laplace"]
     | Literal["poisson", "negative_binomial", "gamma", "exponential", "beta", "ordinal"]
 )
 REGRESSION: dict[RegressionLikelihood, str] = {
+    "auto": "gaussian; heteroscedastic where densities of rows left out show that noise depends on the inputs",
     "gaussian": "real targets, noise of one variance",
     "heteroscedastic": "real targets, noise that depends on the inputs",
     "student_t": "real targets with outliers",
@@ -111,6 +118,28 @@ INITIALS: dict[Initial, str] = {
     "robust": "lengthscales √D, and the target's variance",
     "ulapane": "mean distances between neighbours (Ulapane et al. 2020)",
 }
+InputWarp = Literal["auto", "none", "yeo_johnson", "rank_normal", "log"]
+INPUT_WARPS: dict[InputWarp, str] = {
+    "auto": "for each column none or one of the others, by the evidence of a sample of rows",
+    "none": "columns are standardised, and that is all",
+    "yeo_johnson": "a power that makes the column nearly normal (Yeo and Johnson 2000)",
+    "rank_normal": "the normal quantile of a row's rank in the column",
+    "log": "the logarithm, of columns of one sign that span more than a factor of five",
+}
+TargetWarp = Literal["auto", "none", "log", "yeo_johnson", "sinh_arcsinh"]
+TARGET_WARPS: dict[TargetWarp, str] = {
+    "auto": "none or one of the others, by the evidence of a sample of rows",
+    "none": "the target is standardised, and that is all",
+    "log": "the logarithm, where all values are positive",
+    "yeo_johnson": "a power (Yeo and Johnson 2000)",
+    "sinh_arcsinh": "a map that changes skewness and tails (Jones and Pewsey 2009)",
+}
+Effort = Literal["fast", "balanced", "thorough"]
+EFFORTS: dict[Effort, str] = {
+    "fast": "no search: matern52, no warps, one noise variance, unless other settings name them",
+    "balanced": "a search by the evidence of 600 rows",
+    "thorough": "a search by the evidence of 1,500 rows",
+}
 Dtype = Literal["auto", "float64", "float32"]
 DTYPES: dict[Dtype, str] = {
     "auto": "float64; but a fit to more than 5,000 rows starts in float32, twice as fast, where the noise allows it",
@@ -159,15 +188,34 @@ class Settings(NamedTuple):
             "variances are shares of the target's variance, unless scale_target=False. RBF(30.0) has one lengthscale "
             "for all columns, RBF(30.0).ard(D) one for each of D.",
         ),
-    ] = "matern52"
+    ] = "auto"
     likelihood: Annotated[
         RegressionLikelihood | ClassLikelihood | Any,
         Setting(
-            "How the target scatters around the function; for classes the default is auto.",
-            {**CLASSIFICATION, **REGRESSION},
+            "How the target scatters around the function.",
+            {
+                **CLASSIFICATION,
+                **REGRESSION,
+                "auto": f"for classes {CLASSIFICATION['auto']}; else {REGRESSION['auto']}",
+            },
             "Or a likelihood object, which starts from its own numbers, for the scaled target.",
         ),
-    ] = "gaussian"
+    ] = "auto"
+    input_warp: Annotated[
+        InputWarp,
+        Setting("Monotone map of every column of the inputs; kernels by name and normal noise alone.", INPUT_WARPS),
+    ] = "auto"
+    target_warp: Annotated[
+        TargetWarp, Setting("Monotone map of the target; for regression with normal noise.", TARGET_WARPS)
+    ] = "auto"
+    effort: Annotated[
+        Effort,
+        Setting(
+            "How much is tried in a search for start, warps and kernel. A budget of arithmetic and not of time: "
+            "a seed gives the same model on every machine.",
+            EFFORTS,
+        ),
+    ] = "balanced"
     method: Annotated[Method, Setting("How the model is fitted.", METHODS)] = "auto"
     optimiser: Annotated[
         Optimiser, Setting("One of the papers' optimisers, from a plain start; it implies the method.", OPTIMISERS)
@@ -287,8 +335,7 @@ PAGE = """# Settings
 
 `GPRegressor(NAME=...)`, `GPClassifier(NAME=...)`, or `pseudopoint fit --NAME ...` with hyphens for underscores. This
 page is made from `pseudopoint/names.py` by `python -m pseudopoint.names > docs/settings.md`. Defaults are those of
-`GPRegressor`; `GPClassifier` has `likelihood="auto"` and `batch_size=512`, and no `bound`, `initial_noise` and
-`scale_target`.
+`GPRegressor`; `GPClassifier` has `batch_size=512`, and no `bound`, `initial_noise`, `target_warp` and `scale_target`.
 """
 
 

@@ -24,6 +24,7 @@ from jaxtyping import Array, Float
 from .kernels import (
     RBF,
     AbstractKernel,
+    Additive,
     Constant,
     Linear,
     Matern12,
@@ -195,6 +196,14 @@ def _(kernel: Sum, key, F, centre):
 def _(kernel: Product, key, F, centre):
     # (a + b)(c + d) = ac + ad + bc + bd
     return tuple(reduce(lambda a, b: a * b, factors) for factors in product(*_parts(kernel, key, F, centre)))
+
+
+@_prior.register
+def _(kernel: Additive, key, F, centre):
+    D = len(centre)
+    pairs = zip(*(jnp.broadcast_to(x, (D,)) for x in (kernel.lengthscale, kernel.variance)), strict=True)
+    parts = Sum(tuple(RBF(lengthscale, variance).on(d) for d, (lengthscale, variance) in enumerate(pairs)))
+    return _prior(parts, key, -(-F // D), centre)
 
 
 @_prior.register

@@ -72,6 +72,7 @@ KERNELS: dict[str, KernelFactory] = {
     "matern52": lambda D=3: k.Matern52(one(D), 1.7),
     "rational_quadratic_ard": lambda D=3: k.RationalQuadratic(ard(D), 1.7, 0.8),
     "periodic_ard": lambda D=3: k.Periodic(2 * ard(D), 1.7, np.linspace(2.1, 4.3, D)),
+    "additive": lambda D=3: k.Additive(ard(D), 0.4 * ard(D)),
     "linear": lambda D=3: k.Linear(0.6 / D),
     "linear_ard": lambda D=3: k.Linear(0.6 / D * ard(D)),
     "constant": lambda D=3: k.Constant(0.4),
@@ -90,6 +91,9 @@ FORMULAS: dict[type, Formula] = {
     k.Matern52: lambda p, X, Z: o.matern52(X, Z, p.lengthscale, p.variance),
     k.RationalQuadratic: lambda p, X, Z: o.rational_quadratic(X, Z, p.lengthscale, p.variance, p.alpha),
     k.Periodic: lambda p, X, Z: o.periodic(X, Z, p.lengthscale, p.variance, p.period),
+    k.Additive: lambda p, X, Z: sum(
+        o.rbf(X[:, [d]], Z[:, [d]], p.lengthscale[d], p.variance[d]) for d in range(X.shape[1])
+    ),
     k.Linear: lambda p, X, Z: o.linear(X, Z, p.variance),
     k.Constant: lambda p, X, Z: o.constant(X, Z, p.variance),
     k.White: lambda p, X, Z: o.white(X, Z, p.variance),

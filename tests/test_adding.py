@@ -54,12 +54,12 @@ SHORT: dict[str, Any] = {"max_iter": 5, "initial": "robust"}
 
 def by_name(**words: Any) -> GPRegressor:
     """With words that its signature does not know."""
-    return GPRegressor(**SHORT, **words)
+    return GPRegressor(**SHORT, **words, effort="fast")
 
 
 def test_a_kernel_object_and_a_likelihood_object_need_no_change_of_the_package(classes, tmp_path):
     kernel, likelihood = classes["Cauchy"](1.0), classes["Logistic"](0.3)
-    model = GPRegressor(kernel, likelihood=likelihood, **SHORT, method="laplace").fit(X, Y)
+    model = GPRegressor(kernel, likelihood=likelihood, **SHORT, method="laplace", effort="fast").fit(X, Y)
     model.save(tmp_path / "m", classes=[classes["Cauchy"], classes["Logistic"]])
     same = GPRegressor.load(tmp_path / "m", classes=[classes["Cauchy"], classes["Logistic"]])
     np.testing.assert_array_equal(same.predict_interval(X), model.predict_interval(X))
@@ -117,15 +117,15 @@ def test_a_subclass_may_have_parameters_of_its_own():
 # --- Names, tables, signatures and documents agree ---
 
 TABLES = {
-    "kernel": (names.KERNELS, KERNELS),
+    "kernel": (names.KERNELS, {"auto": None} | KERNELS),
     "likelihood": (names.REGRESSION, targets.REGRESSION),
     "likelihood of classes": (names.CLASSIFICATION, targets.CLASSIFICATION),
     "optimiser": (names.OPTIMISERS, {"auto": None} | OPTIMISERS),
     "posterior": (names.POSTERIORS, FAMILIES),
     "initial": (names.INITIALS, STARTS),
 }
-ONLY = {"regression": {"bound", "initial_noise", "scale_target"}}
-OWN_DEFAULTS = {"likelihood": "auto", "batch_size": 512}  # of GPClassifier
+ONLY = {"regression": {"bound", "initial_noise", "scale_target", "target_warp"}}
+OWN_DEFAULTS = {"batch_size": 512}  # of GPClassifier
 
 
 @pytest.mark.parametrize("what", TABLES)

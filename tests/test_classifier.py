@@ -48,8 +48,11 @@ def three_classes(n=N, seed=0):
 
 @pytest.fixture(scope="module")
 def fitted():
-    two = {name: GPClassifier(**settings).fit(*two_classes()[:2]) for name, settings in TWO.items()}
-    return two | {"three_" + name: GPClassifier(**settings).fit(*three_classes()) for name, settings in MORE.items()}
+    two = {name: GPClassifier(**settings, effort="fast").fit(*two_classes()[:2]) for name, settings in TWO.items()}
+    return two | {
+        "three_" + name: GPClassifier(**settings, effort="fast").fit(*three_classes())
+        for name, settings in MORE.items()
+    }
 
 
 NAMES = [*TWO, *("three_" + name for name in MORE)]
@@ -63,17 +66,17 @@ def rows_of(name):
 # --- The contract ---
 
 
-@parametrize_with_checks([GPClassifier(max_iter=40)])
+@parametrize_with_checks([GPClassifier(max_iter=40, effort="fast")])
 def test_scikit_learn_contract(estimator, check):
     check(estimator)
 
 
 def test_pipeline_grid_search_and_clone():
     X, y, _ = two_classes()
-    pipeline = make_pipeline(StandardScaler(), GPClassifier(**COLLAPSED))
+    pipeline = make_pipeline(StandardScaler(), GPClassifier(**COLLAPSED, effort="fast"))
     search = GridSearchCV(pipeline, {"gpclassifier__max_iter": [5, 15]}, cv=3, error_score="raise").fit(X, y)
     assert search.best_score_ > 0.7
-    assert clone(GPClassifier(**SVGP)).get_params()["batch_size"] == 16
+    assert clone(GPClassifier(**SVGP, effort="fast")).get_params()["batch_size"] == 16
 
 
 @EVERY
@@ -94,7 +97,7 @@ def test_probabilities_are_near_the_truth_and_the_same_by_every_method():
     X, y, _ = two_classes(600)
     rows, _, truth = two_classes(200, 5)
     models = [
-        GPClassifier(**settings).fit(X, y)
+        GPClassifier(**settings, effort="fast").fit(X, y)
         for settings in (LAPLACE, COLLAPSED | {"num_inducing": 40}, SVGP | {"num_inducing": 40, "max_iter": 400})
     ]
     for model in models:
@@ -107,15 +110,17 @@ def test_probabilities_are_near_the_truth_and_the_same_by_every_method():
 def test_labels_of_any_type_come_back(labels):
     X, y, _ = two_classes()
     y = np.array(labels)[(y == "yes").astype(int)]
-    model = GPClassifier(**SVGP | {"max_iter": 3}).fit(X, y)
+    model = GPClassifier(**SVGP | {"max_iter": 3}, effort="fast").fit(X, y)
     assert model.predict(X).dtype == y.dtype and set(model.predict(X)) <= set(labels)
-    assert list(GPClassifier(**SVGP | {"max_iter": 3}).fit(X, y.tolist()).classes_) == list(model.classes_)
+    assert list(GPClassifier(**SVGP | {"max_iter": 3}, effort="fast").fit(X, y.tolist()).classes_) == list(
+        model.classes_
+    )
 
 
 def test_tables_are_the_arrays_they_hold(fitted):
     X, y, _ = two_classes()
     frame = pd.DataFrame(X, columns=["length", "mass"])
-    model = GPClassifier(**COLLAPSED).fit(frame, pd.Series(y).astype("category"))
+    model = GPClassifier(**COLLAPSED, effort="fast").fit(frame, pd.Series(y).astype("category"))
     assert np.array_equal(model.predict_proba(frame), fitted["collapsed"].predict_proba(X))
 
 
@@ -123,14 +128,16 @@ def test_tables_are_the_arrays_they_hold(fitted):
 def test_weight_two_is_a_row_seen_twice_and_weight_zero_a_row_not_seen(name):
     X, y, _ = two_classes()
     weight = np.arange(N) % 3.0
-    once = GPClassifier(**TWO[name]).fit(X, y, weight)
-    often = GPClassifier(**TWO[name]).fit(np.repeat(X, weight.astype(int), axis=0), np.repeat(y, weight.astype(int)))
+    once = GPClassifier(**TWO[name], effort="fast").fit(X, y, weight)
+    often = GPClassifier(**TWO[name], effort="fast").fit(
+        np.repeat(X, weight.astype(int), axis=0), np.repeat(y, weight.astype(int))
+    )
     assert np.array_equal(once.predict_proba(X), often.predict_proba(X))
 
 
 def test_one_seed_gives_one_model():
     X, y = three_classes()
-    first, second = (GPClassifier(**SVGP, random_state=3).fit(X, y).predict_proba(X) for _ in range(2))
+    first, second = (GPClassifier(**SVGP, random_state=3, effort="fast").fit(X, y).predict_proba(X) for _ in range(2))
     assert np.array_equal(first, second)
 
 
@@ -159,7 +166,7 @@ np.save(r"{tmp_path / "p.npy"}", model.predict_proba(np.load(r"{tmp_path / "X.np
 
 def test_no_probability_is_clipped():
     X = np.linspace(-3, 3, 80)[:, None]
-    model = GPClassifier(max_iter=50).fit(X, X[:, 0] > 0.1)
+    model = GPClassifier(max_iter=50, effort="fast").fit(X, X[:, 0] > 0.1)
     assert model.predict_proba([[-2.0]])[0, 1] < 5e-4 and model.predict_proba([[2.0]])[0, 1] > 1 - 5e-4  # GPflow: 1e-3
 
 
@@ -167,7 +174,7 @@ def test_a_class_that_hardly_any_minibatch_holds_is_learned():
     X, _ = make_blobs(400, centers=[[0, 0], [4, 0]], random_state=0)
     X, rare = np.vstack([X, [[0, 9.0], [0.2, 9.1]]]), np.array(["rare"] * 2)
     y = np.concatenate([np.where(X[:400, 0] > 2, "right", "left"), rare])
-    model = GPClassifier(**SVGP | {"num_inducing": 20, "batch_size": 8, "max_iter": 300}).fit(X, y)
+    model = GPClassifier(**SVGP | {"num_inducing": 20, "batch_size": 8, "max_iter": 300}, effort="fast").fit(X, y)
     assert model.n_rejected_ == 0 and model.predict([[0, 9.0]])[0] == "rare"
     assert model.predict_proba([[0.0, 0.0]])[0, list(model.classes_).index("rare")] < 0.1
 
@@ -179,14 +186,14 @@ def test_separable_classes_and_extreme_settings_end_in_numbers():
         SVGP | {"batch_size": 1, "dtype": "float32"},
         SVGP | {"likelihood": "robustmax", "learning_rate": 1.0},
     ):
-        p = GPClassifier(**settings).fit(1e6 * X, y).predict_proba(1e6 * X)
+        p = GPClassifier(**settings, effort="fast").fit(1e6 * X, y).predict_proba(1e6 * X)
         assert np.isfinite(p).all() and np.allclose(p.sum(axis=1), 1)
 
 
 def test_one_class_is_predicted_and_said():
     X, y, _ = two_classes()
     for labels, weight in ((np.full(N, "yes"), None), (y, (y == "yes").astype(float))):
-        model = GPClassifier(likelihood="softmax").fit(X, labels, weight)
+        model = GPClassifier(likelihood="softmax", effort="fast").fit(X, labels, weight)
         assert model.predict(X).tolist() == ["yes"] * N and (model.predict_proba(X) == 1).all()
         assert model.predict_proba(X).shape == (N, 1) and (model.log_density(X, np.full(N, "yes")) == 0).all()
         assert "holds one class only, 'yes'" in model.notes_[0]
@@ -207,17 +214,17 @@ def test_one_class_is_predicted_and_said():
 )
 def test_a_bad_setting_is_one_clear_sentence(settings, message):
     with pytest.raises(ValueError, match=message) as error:
-        GPClassifier(**settings).fit(*three_classes())
+        GPClassifier(**settings, effort="fast").fit(*three_classes())
     assert "\n" not in str(error.value)
 
 
 def test_a_number_with_many_values_is_no_class():
     X, _, _ = two_classes()
     with pytest.raises(ValueError, match="(?i)unknown label type"):
-        GPClassifier().fit(X, X[:, 0])
+        GPClassifier(effort="fast").fit(X, X[:, 0])
 
 
 def test_laplace_and_the_other_methods_refuse_what_they_cannot_do():
     X, y, _ = two_classes()
     with pytest.raises(FitError):
-        GPClassifier(method="exact").fit(X, y)
+        GPClassifier(method="exact", effort="fast").fit(X, y)

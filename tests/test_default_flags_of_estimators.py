@@ -33,7 +33,7 @@ CLASSIFIERS = {
 @pytest.mark.parametrize("name", REGRESSORS)
 def test_a_regressor_learns_and_comes_back_from_its_file(tmp_path, name):
     settings, y, truth = REGRESSORS[name]
-    model = GPRegressor(**settings).fit(X, y)
+    model = GPRegressor(**settings, effort="fast").fit(X, y)
     mean, std = model.predict(NEW, return_std=True)
     error = mean - truth(NEW[:, 0])
     assert np.sqrt(np.mean(error**2)) < 0.25 * np.std(truth(NEW[:, 0])) and (std > 0).all()
@@ -47,7 +47,7 @@ def test_a_regressor_learns_and_comes_back_from_its_file(tmp_path, name):
 @pytest.mark.parametrize("name", CLASSIFIERS)
 def test_a_classifier_learns_and_comes_back_from_its_file(tmp_path, name):
     settings, y = CLASSIFIERS[name]
-    model = GPClassifier(**settings).fit(X, y)
+    model = GPClassifier(**settings, effort="fast").fit(X, y)
     assert model.score(X, y) > 0.93
     p = model.predict_proba(NEW)
     np.testing.assert_allclose(p.sum(axis=1), 1, rtol=1e-12)

@@ -29,7 +29,7 @@ def fitted():
 def test_a_constant_column_changes_nothing(fitted):
     X, y = table()
     rows, _ = new_rows()
-    model = GPRegressor(**EXACT).fit(np.column_stack([X, np.full(N, 7.0)]), y)
+    model = GPRegressor(**EXACT, effort="fast").fit(np.column_stack([X, np.full(N, 7.0)]), y)
     for constant in (7.0, -1e9):
         mean = model.predict(np.column_stack([rows, np.full(len(rows), constant)]))
         np.testing.assert_allclose(mean, fitted["exact"].predict(rows), rtol=1e-6)
@@ -37,7 +37,7 @@ def test_a_constant_column_changes_nothing(fitted):
 
 def test_inputs_that_are_all_constant_predict_the_mean():
     _, y = table()
-    model = GPRegressor(**EXACT).fit(np.ones((N, D)), y)
+    model = GPRegressor(**EXACT, effort="fast").fit(np.ones((N, D)), y)
     mean, std = model.predict(np.ones((3, D)), return_std=True)
     np.testing.assert_allclose(mean, y.mean(), rtol=1e-4)
     np.testing.assert_allclose(std, y.std(), rtol=0.05)
@@ -60,7 +60,7 @@ def test_a_target_without_noise_is_learned_and_its_error_known(method, dtype, sh
     settings = METHODS[method] | {"learning_rate": 0.05, "dtype": dtype}
     if method != "exact":
         settings["max_iter"] = 200
-    model = GPRegressor(**settings).fit(X, smooth(X))
+    model = GPRegressor(**settings, effort="fast").fit(X, smooth(X))
     mean, std = model.predict(rows, return_std=True)
     errors = mean - smooth(rows)
     assert np.sqrt(np.mean(errors**2)) < share * smooth(rows).std()
@@ -71,13 +71,13 @@ def test_a_target_without_noise_is_learned_and_its_error_known(method, dtype, sh
 def test_in_float32_a_bound_stays_a_bound_where_there_is_no_noise():
     X, _ = table()
     settings = COLLAPSED | {"kernel": "rbf", "num_inducing": N, "max_iter": 200, "dtype": "float32"}
-    model = GPRegressor(**settings).fit(X, smooth(X))
+    model = GPRegressor(**settings, effort="fast").fit(X, smooth(X))
     assert model.bound_vfe_ <= model.bound_ <= model.upper_bound_
 
 
 def test_duplicate_inducing_points_are_one():
     X, y = table()
-    model = GPRegressor(**COLLAPSED | {"inducing": np.vstack([X[:8], X[:3]])}).fit(X, y)
+    model = GPRegressor(**COLLAPSED | {"inducing": np.vstack([X[:8], X[:3]])}, effort="fast").fit(X, y)
     assert model.inducing_points_.shape == (8, 2) and np.isfinite(model.predict(X)).all()
     assert "only 8 of 11 inducing points" in " ".join(model.notes_)
 
@@ -85,21 +85,21 @@ def test_duplicate_inducing_points_are_one():
 def test_more_inducing_points_than_rows_are_as_many_as_rows():
     X, y = table()
     settings = COLLAPSED | {"num_inducing": 10 * N, "learn_inducing": False, "max_iter": 5}
-    model = GPRegressor(**settings).fit(np.vstack([X, X]), np.append(y, y + 1))
+    model = GPRegressor(**settings, effort="fast").fit(np.vstack([X, X]), np.append(y, y + 1))
     assert len(model.inducing_points_) == N and f"only {N} of {10 * N} inducing points" in " ".join(model.notes_)
     assert np.isfinite(model.predict(X)).all()
 
 
 def test_batches_of_one_row_fit():
     X, y = table()
-    model = GPRegressor(**SVGP | {"batch_size": 1, "max_iter": 100}).fit(X, y)
+    model = GPRegressor(**SVGP | {"batch_size": 1, "max_iter": 100}, effort="fast").fit(X, y)
     assert model.n_rejected_ == 0 and model.score(X, y) > 0.8
 
 
 @EACH
 def test_float32_end_to_end(fitted, settings):
     (X, y), (rows, truth) = table(), new_rows(200)
-    model = GPRegressor(**settings, dtype="float32").fit(X, y)
+    model = GPRegressor(**settings, dtype="float32", effort="fast").fit(X, y)
     kinds = {leaf.dtype for part in (model.predictor_, model.kernel_) for leaf in jax.tree.leaves(part)}
     assert kinds == {np.dtype(np.float32)}
     single, double = (
@@ -120,7 +120,7 @@ def test_declared_noise_takes_trust_from_bad_rows():
     rows, truth = table(seed=9, n=200, noise=0.0)
     errors = {}
     for name, noise in {"declared": np.where(bad, 900.0, 0.0), "silent": np.zeros(N)}.items():
-        model = GPRegressor(**EXACT).fit(X, spoiled, noise_variance=noise)
+        model = GPRegressor(**EXACT, effort="fast").fit(X, spoiled, noise_variance=noise)
         errors[name] = np.sqrt(np.mean((model.predict(rows) - truth) ** 2))
     assert errors["declared"] < 0.3 * errors["silent"]
 
@@ -134,7 +134,7 @@ def test_intervals_hold_what_they_promise_on_data_from_a_gaussian_process(settin
         X = rng.uniform(0, 6, size=(n + 100, D))
         covariance = o.matern52(X, X, np.array([1.5, 3.0]), 1.0) + 1e-9 * np.eye(n + 100)
         y = np.linalg.cholesky(covariance) @ rng.normal(size=n + 100) + 0.7 * rng.normal(size=n + 100)
-        low, high = GPRegressor(**settings).fit(X[:n], y[:n]).predict_interval(X[n:], 0.9).T
+        low, high = GPRegressor(**settings, effort="fast").fit(X[:n], y[:n]).predict_interval(X[n:], 0.9).T
         inside, trials = inside + int(((low <= y[n:]) & (y[n:] <= high)).sum()), trials + 100
     assert binom.ppf(0.005, trials, 0.9) <= inside <= binom.ppf(0.995, trials, 0.9)
 
@@ -154,12 +154,12 @@ def test_what_is_not_finite_is_named_by_column_and_row(fitted, value):
     name = "NaN" if np.isnan(value) else "infinity"
     remedy = "drop those rows or impute the values"
     with pytest.raises(ValueError, match=rf"target contains {name}.* in 2 of 40 rows, first in row 7: {remedy}"):
-        GPRegressor().fit(X, spoil(y, [7, 9], value))
+        GPRegressor(effort="fast").fit(X, spoil(y, [7, 9], value))
     bad = spoil(X, (3, 1), value)
     with pytest.raises(ValueError, match=rf"column 1 contains {name}.* in 1 of 40 rows, first in row 3: {remedy}"):
-        GPRegressor().fit(bad, y)
+        GPRegressor(effort="fast").fit(bad, y)
     with pytest.raises(ValueError, match=rf"column 'mass' contains {name}.*first in row 3"):
-        GPRegressor().fit(pd.DataFrame(bad, columns=["length", "mass"]), y)
+        GPRegressor(effort="fast").fit(pd.DataFrame(bad, columns=["length", "mass"]), y)
     with pytest.raises(ValueError, match=rf"column 1 contains {name}.*first in row 3"):
         fitted["exact"].predict(bad)
 
@@ -197,7 +197,7 @@ BAD_SETTINGS = [
 def test_a_bad_setting_is_one_clear_sentence(name, value, message):
     settings = {"method": "svgp", "num_inducing": 5, "max_iter": 2} | {name: value}
     with pytest.raises(ValueError, match=message) as error:
-        GPRegressor(**settings).fit(*table())
+        GPRegressor(**settings, effort="fast").fit(*table())
     assert "\n" not in str(error.value) and type(error.value) is ValueError
 
 
@@ -207,7 +207,7 @@ def test_a_target_without_variation_is_predicted_and_said(settings, value):
     X, y = table()
     seen = np.arange(N) < N - 5
     weight = None if value == 3.0 else seen.astype(float)
-    model = GPRegressor(**settings).fit(X, np.where(seen | (value == 3.0), value, 2 * value + 1), weight)
+    model = GPRegressor(**settings, effort="fast").fit(X, np.where(seen | (value == 3.0), value, 2 * value + 1), weight)
     mean, std = model.predict(X, return_std=True)
     np.testing.assert_allclose(mean, value, rtol=1e-6, atol=1e-6)
     few_steps = settings == SVGP
@@ -218,16 +218,16 @@ def test_a_target_without_variation_is_predicted_and_said(settings, value):
 def test_weights_and_noises_that_make_no_sense_are_refused():
     X, y = table()
     with pytest.raises(ValueError, match="(?i)sample.weight"):
-        GPRegressor().fit(X, y, np.zeros(N))
+        GPRegressor(effort="fast").fit(X, y, np.zeros(N))
     with pytest.raises(ValueError, match="[Nn]egative"):
-        GPRegressor().fit(X, y, spoil(np.ones(N), 2, -1.0))
+        GPRegressor(effort="fast").fit(X, y, spoil(np.ones(N), 2, -1.0))
     with pytest.raises(ValueError, match="noise_variance must be zero or positive"):
-        GPRegressor().fit(X, y, noise_variance=spoil(np.ones(N), 2, -1.0))
+        GPRegressor(effort="fast").fit(X, y, noise_variance=spoil(np.ones(N), 2, -1.0))
     for bad in (np.ones(N - 1), spoil(np.ones(N), 2, np.nan)):
         with pytest.raises(ValueError, match="sample_weight"):
-            GPRegressor().fit(X, y, bad)
+            GPRegressor(effort="fast").fit(X, y, bad)
         with pytest.raises(ValueError, match="noise_variance"):
-            GPRegressor().fit(X, y, noise_variance=bad)
+            GPRegressor(effort="fast").fit(X, y, noise_variance=bad)
 
 
 def test_questions_that_make_no_sense_are_refused(fitted):

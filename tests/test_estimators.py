@@ -42,51 +42,53 @@ def fitted():
 # --- The contract ---
 
 
-@parametrize_with_checks([GPRegressor()])
+@parametrize_with_checks([GPRegressor(effort="fast")])
 def test_scikit_learn_contract(estimator, check):
     check(estimator)
 
 
 @pytest.mark.parametrize("check", [check_methods_subset_invariance, check_sample_weight_equivalence_on_dense_data])
 def test_scikit_learn_contract_of_sparse_fits(check):
-    check("GPRegressor", GPRegressor(**COLLAPSED | {"max_iter": 3}))
+    check("GPRegressor", GPRegressor(**COLLAPSED | {"max_iter": 3}, effort="fast"))
 
 
 def test_pipeline_grid_search_and_clone():
     X, y = table(n=3 * N // 2)
-    pipeline = make_pipeline(StandardScaler(), GPRegressor(**EXACT, max_iter=4))
+    pipeline = make_pipeline(StandardScaler(), GPRegressor(**EXACT, max_iter=4, effort="fast"))
     grid = {"gpregressor__initial_noise": [1e-3, 0.1], "gpregressor__kernel": [Matern52(np.ones(2), 2.0)]}
     search = GridSearchCV(pipeline, grid, cv=3, error_score="raise", refit=False).fit(X, y)
     assert search.best_score_ > 0.8 and np.isfinite(search.cv_results_["mean_test_score"]).all()
     assert pipeline.fit(X[:N], y[:N]).predict(X).shape == (3 * N // 2,)
-    model = clone(GPRegressor(**SVGP, kernel=Matern52(np.ones(2), 2.0)))
+    model = clone(GPRegressor(**SVGP, kernel=Matern52(np.ones(2), 2.0), effort="fast"))
     assert model.get_params()["batch_size"] == 16 and not hasattr(model, "predictor_")
 
 
 def test_tables_series_and_lists_are_the_arrays_they_hold(fitted):
     X, y = table()
     columns = ["length", "mass"]
-    model = GPRegressor(**EXACT).fit(pd.DataFrame(X, columns=columns), pd.Series(y, name="target"))
+    model = GPRegressor(**EXACT, effort="fast").fit(pd.DataFrame(X, columns=columns), pd.Series(y, name="target"))
     rows, _ = new_rows()
     expected = fitted["exact"].predict(rows)
     assert list(model.feature_names_in_) == columns and model.n_features_in_ == 2
     assert np.array_equal(model.predict(pd.DataFrame(rows, columns=columns)), expected)
-    assert np.array_equal(GPRegressor(**EXACT).fit(X.tolist(), y.tolist()).predict(rows.tolist()), expected)
+    assert np.array_equal(
+        GPRegressor(**EXACT, effort="fast").fit(X.tolist(), y.tolist()).predict(rows.tolist()), expected
+    )
     with pytest.raises(ValueError, match="feature names"):
         model.predict(pd.DataFrame(rows, columns=columns[::-1]))
 
 
 def test_a_model_that_is_not_fitted_says_so(tmp_path):
     for use in (
-        GPRegressor().predict,
-        GPRegressor().sample_y,
-        GPRegressor().predict_latent,
-        GPRegressor().predict_interval,
+        GPRegressor(effort="fast").predict,
+        GPRegressor(effort="fast").sample_y,
+        GPRegressor(effort="fast").predict_latent,
+        GPRegressor(effort="fast").predict_interval,
     ):
         with pytest.raises(NotFittedError):
             use(np.ones((2, 2)))
     with pytest.raises(NotFittedError):
-        GPRegressor().save(tmp_path / "model")
+        GPRegressor(effort="fast").save(tmp_path / "model")
 
 
 # --- What comes out is the posterior ---
@@ -132,7 +134,7 @@ def test_weights_and_noise_of_rows_enter_the_exact_posterior():
     (X, y), (rows, _) = table(), new_rows()
     rng = np.random.default_rng(1)
     weight, noise = rng.uniform(0.5, 3, N), rng.uniform(0, 20, N)
-    model = GPRegressor(**EXACT).fit(X, y, weight, noise_variance=noise)
+    model = GPRegressor(**EXACT, effort="fast").fit(X, y, weight, noise_variance=noise)
     mean, joint, _ = dense_posterior(model, X, y, rows, weight, noise)
     predicted, std = model.predict(rows, return_std=True)
     np.testing.assert_allclose(predicted, mean, rtol=1e-8)
@@ -173,7 +175,7 @@ def test_what_is_told_of_a_fit_is_consistent(fitted, settings):
 def test_inducing_points_on_every_row_make_a_sparse_fit_the_exact_one(fitted):
     (X, y), (rows, _) = table(), new_rows()
     everywhere = {"inducing": X, "learn_inducing": False, "initial": "robust"}
-    model = GPRegressor(method="collapsed", **everywhere).fit(X, y)
+    model = GPRegressor(method="collapsed", **everywhere, effort="fast").fit(X, y)
     exact = fitted["exact"]
     np.testing.assert_allclose(np.unique(model.inducing_points_, axis=0), np.unique(X, axis=0), rtol=1e-12)
     # Nothing is lost but to the jitter, and the exact fit is at the maximum.
@@ -215,8 +217,8 @@ def test_samples_of_too_many_rows_are_refused(fitted):
 def transformed(settings, a, b, c, d):
     """A fit of a·X + b and c·y + d, and one of X and y, with what they predict at the same places."""
     (X, y), (rows, truth) = table(), new_rows()
-    plain = GPRegressor(**settings).fit(X, y)
-    moved = GPRegressor(**settings).fit(a * X + b, c * y + d)
+    plain = GPRegressor(**settings, effort="fast").fit(X, y)
+    moved = GPRegressor(**settings, effort="fast").fit(a * X + b, c * y + d)
     return plain, moved, (rows, truth), (a * rows + b, c * truth + d)
 
 
@@ -248,13 +250,16 @@ def test_any_units_and_origins_are_undone():
 def test_a_small_spread_far_from_zero_is_learned():
     X, y = table()
     rows, _ = new_rows()
-    plain, far = GPRegressor(**EXACT).fit(X, y), GPRegressor(**EXACT).fit(1e6 + 1e-3 * X, y)
+    plain, far = (
+        GPRegressor(**EXACT, effort="fast").fit(X, y),
+        GPRegressor(**EXACT, effort="fast").fit(1e6 + 1e-3 * X, y),
+    )
     np.testing.assert_allclose(far.predict(1e6 + 1e-3 * rows), plain.predict(rows), rtol=1e-4)
 
 
 def test_without_scaling_the_numbers_are_taken_as_they_are():
     X, y = make_regression(N, D, noise=1.0, random_state=0)
-    model = GPRegressor(**EXACT, scale_inputs=False, scale_target=False, max_iter=5).fit(X, y)
+    model = GPRegressor(**EXACT, scale_inputs=False, scale_target=False, max_iter=5, effort="fast").fit(X, y)
     s = model.standardiser_
     assert (s.target_mean, s.target_scale) == (0, 1) and np.array_equal(s.inputs(X), X)
     assert model.score(X, y) > 0.5
@@ -306,9 +311,9 @@ def test_a_fresh_process_loads_every_kind_of_model_and_predicts_every_bit(fitted
     frame = pd.DataFrame(X, columns=["length", "mass"])
     models = {
         "sparse": fitted["svgp"],
-        "table": GPRegressor(**EXACT).fit(frame, y),
-        "own": GPRegressor(Cauchy(np.ones(2), 1.0), method="exact", max_iter=5).fit(X, y),
-        "single": GPRegressor(**EXACT, dtype="float32").fit(X, y),
+        "table": GPRegressor(**EXACT, effort="fast").fit(frame, y),
+        "own": GPRegressor(Cauchy(np.ones(2), 1.0), method="exact", max_iter=5, effort="fast").fit(X, y),
+        "single": GPRegressor(**EXACT, dtype="float32", effort="fast").fit(X, y),
     }
     np.save(tmp_path / "rows.npy", rows)
     for name, model in models.items():
@@ -349,7 +354,7 @@ def test_a_fit_depends_on_data_settings_and_seed_alone(fitted, settings):
     X, y = table()
     rows, _ = new_rows()
     before = fitted[settings["method"]]
-    again = GPRegressor(**settings).fit(*table(seed=5)).fit(X, y)
+    again = GPRegressor(**settings, effort="fast").fit(*table(seed=5)).fit(X, y)
     for a, b in zip(again.predict(rows, return_std=True), before.predict(rows, return_std=True), strict=True):
         assert np.array_equal(a, b)
     assert again.bound_ == before.bound_
@@ -359,15 +364,15 @@ def test_the_order_of_rows_does_not_matter(fitted):
     (X, y), (rows, _) = table(), new_rows()
     order = np.random.default_rng(0).permutation(N)
     for settings in (EXACT, COLLAPSED):
-        shuffled = GPRegressor(**settings).fit(X[order], y[order])
+        shuffled = GPRegressor(**settings, effort="fast").fit(X[order], y[order])
         assert np.array_equal(shuffled.predict(rows), fitted[settings["method"]].predict(rows))
 
 
 def test_another_seed_is_another_sparse_model(fitted):
     rows, _ = new_rows()
-    other = GPRegressor(**SVGP, random_state=1).fit(*table())
+    other = GPRegressor(**SVGP, random_state=1, effort="fast").fit(*table())
     assert not np.array_equal(other.predict(rows), fitted["svgp"].predict(rows))
-    generator = GPRegressor(**COLLAPSED, random_state=np.random.RandomState(1)).fit(*table())
+    generator = GPRegressor(**COLLAPSED, random_state=np.random.RandomState(1), effort="fast").fit(*table())
     assert np.isfinite(generator.predict(rows)).all()
 
 
@@ -377,11 +382,13 @@ def test_a_weight_is_a_number_of_repetitions_and_zero_is_absence(fitted, setting
     rows, _ = new_rows()
     weight = 1.0 + (X[:, 0] > 5.5)
     repeated = np.repeat(np.arange(N), weight.astype(int))
-    weighted = GPRegressor(**settings).fit(X, y, weight)
-    assert np.array_equal(GPRegressor(**settings).fit(X[repeated], y[repeated]).predict(rows), weighted.predict(rows))
+    weighted = GPRegressor(**settings, effort="fast").fit(X, y, weight)
+    assert np.array_equal(
+        GPRegressor(**settings, effort="fast").fit(X[repeated], y[repeated]).predict(rows), weighted.predict(rows)
+    )
     assert not np.allclose(weighted.predict(rows), fitted[settings["method"]].predict(rows), rtol=1e-4)
     spoiled = np.append(y, [1e6, 1e6]), np.append(weight, [0.0, 0.0])
-    absent = GPRegressor(**settings).fit(np.vstack([X, X[:2]]), *spoiled)
+    absent = GPRegressor(**settings, effort="fast").fit(np.vstack([X, X[:2]]), *spoiled)
     assert np.array_equal(absent.predict(rows), weighted.predict(rows))
 
 
@@ -399,13 +406,13 @@ def test_a_second_fit_of_the_same_shape_compiles_nothing(fitted, settings, caplo
 @pytest.mark.parametrize("method", ["collapsed", "svgp"])
 def test_points_that_stay_may_start_warm(method):
     X, y = table()
-    model = GPRegressor(method=method, inducing=X[:6], learn_inducing=False, max_iter=5).fit(X, y)
+    model = GPRegressor(method=method, inducing=X[:6], learn_inducing=False, max_iter=5, effort="fast").fit(X, y)
     np.testing.assert_allclose(np.sort(model.inducing_points_, 0), np.sort(X[:6], 0), rtol=1e-12)
 
 
 def test_progress_is_called_with_what_the_history_keeps():
     for settings in METHODS.values():
         seen = []
-        model = GPRegressor(**settings).fit(*table(), progress=seen.append)
+        model = GPRegressor(**settings, effort="fast").fit(*table(), progress=seen.append)
         assert [record.step for record in seen] == model.history_["step"].tolist()
         assert [record.bound for record in seen] == model.history_["bound"].tolist()

@@ -181,7 +181,7 @@ def test_a_fit_that_is_broken_off_leaves_blas_and_threads_as_they_were(small_til
     with libraries.limit(limits=2):
         before = threading.active_count()
         with pytest.raises(KeyboardInterrupt):
-            GPRegressor(method="exact", initial="robust").fit(rows().X, rows().y)
+            GPRegressor(method="exact", initial="robust", effort="fast").fit(rows().X, rows().y)
         assert {library["num_threads"] for library in libraries.info()} == {2}
         assert threading.active_count() == before
 
@@ -214,12 +214,12 @@ def test_elsewhere_the_compiled_evidence_is_fitted_and_ends_at_the_same_model(mo
 def test_a_large_table_begins_on_a_sample_and_ends_at_the_same_evidence(monkeypatch):
     X = np.random.default_rng(0).normal(size=(150, 2))
     y = np.sin(2 * X[:, 0]) + 0.2 * np.random.default_rng(1).normal(size=150)
-    whole, rows = GPRegressor(method="exact", random_state=0).fit(X, y), []
+    whole, rows = GPRegressor(method="exact", random_state=0, effort="fast").fit(X, y), []
     climb = methods.maximise
     monkeypatch.setattr(methods, "maximise", lambda *a, **k: rows.append(len(a[3])) or climb(*a, **k))
     monkeypatch.setattr(methods, "EXACT_SAMPLE", 60)
-    sampled = GPRegressor(method="exact", random_state=0).fit(X, y)
+    sampled = GPRegressor(method="exact", random_state=0, effort="fast").fit(X, y)
     assert rows == [60, 150] and sampled.n_iter_ < whole.n_iter_
     np.testing.assert_allclose(sampled.bound_, whole.bound_, atol=0.1)
-    again = GPRegressor(method="exact", random_state=0).fit(X, y)
+    again = GPRegressor(method="exact", random_state=0, effort="fast").fit(X, y)
     assert again.bound_ == sampled.bound_

@@ -27,7 +27,7 @@ def rows(seed=0):
 
 @pytest.fixture(scope="module")
 def fitted():
-    return GPRegressor(**BRIEF).fit(*rows())
+    return GPRegressor(**BRIEF, effort="fast").fit(*rows())
 
 
 def sentence(error) -> bool:
@@ -66,7 +66,7 @@ ARRAY = np.array([True, False])
     ],
 )
 def test_a_setting_of_a_strange_type_ended_in_a_type_error_or_was_taken_for_true(name, value, message):
-    model = GPRegressor(**BRIEF | {"method": "collapsed", "num_inducing": 3} | {name: value})
+    model = GPRegressor(**BRIEF | {"method": "collapsed", "num_inducing": 3} | {name: value}, effort="fast")
     if message is None:  # more than infinity is infinity: no prior
         model.fit(*rows())
         return
@@ -77,10 +77,12 @@ def test_a_setting_of_a_strange_type_ended_in_a_type_error_or_was_taken_for_true
 
 def test_numpys_true_and_false_are_true_and_false():
     X, y = rows()
-    plain = GPRegressor(RBF(), **BRIEF, scale_inputs=True).fit(X * [1, 9], y)
-    same = GPRegressor(RBF(), **BRIEF, scale_inputs=np.True_).fit(X * [1, 9], y)
+    plain = GPRegressor(RBF(), **BRIEF, scale_inputs=True, effort="fast").fit(X * [1, 9], y)
+    same = GPRegressor(RBF(), **BRIEF, scale_inputs=np.True_, effort="fast").fit(X * [1, 9], y)
     np.testing.assert_array_equal(same.predict(X), plain.predict(X))
-    GPRegressor(**BRIEF, learn_inducing=np.False_, scale_target=np.False_, initial_noise=np.float32(0.1)).fit(X, y)
+    GPRegressor(
+        **BRIEF, learn_inducing=np.False_, scale_target=np.False_, initial_noise=np.float32(0.1), effort="fast"
+    ).fit(X, y)
 
 
 # --- Questions ---
@@ -97,7 +99,7 @@ def test_a_level_that_is_no_number_ended_in_a_type_error(fitted, level):
 def test_an_interval_of_nearly_all_probability_was_infinite(likelihood):
     X, _ = rows()
     y = np.arange(N) % 3 if likelihood == "poisson" else np.linspace(0.1, 0.9, N)
-    model = GPRegressor(likelihood=likelihood, **BRIEF).fit(X, y)
+    model = GPRegressor(likelihood=likelihood, **BRIEF, effort="fast").fit(X, y)
     for level in (np.nextafter(1, 0), 1 - 1e-12, 1e-16, 5e-324):
         ends = model.predict_interval(X, level)
         assert np.isfinite(ends).all() and (ends[:, 0] <= ends[:, 1]).all(), level
@@ -129,7 +131,7 @@ def test_a_log_density_of_what_is_no_number_is_refused_by_us(fitted, y):
 @pytest.mark.parametrize("label", [0.5, None, ("a", 1), b"no", np.datetime64("2020-01-01")])
 def test_the_density_of_a_label_of_another_type_ended_in_a_type_error(label):
     X, y = rows()
-    model = GPClassifier(**BRIEF).fit(X, np.where(y > 0, "no", "yes"))
+    model = GPClassifier(**BRIEF, effort="fast").fit(X, np.where(y > 0, "no", "yes"))
     others = np.empty(N, object)
     others[:] = ["yes", *[label] * (N - 1)]
     density = model.log_density(X, others)
@@ -146,8 +148,10 @@ def test_two_far_rows_in_one_place_stopped_the_fit_at_its_start(far, D):
     y = np.sin(2 * X[:, 0])
     spoiled = np.vstack([X, np.full((2, D), far)])
     settings = {"max_iter": 10, "initial": "robust"}
-    plain = GPRegressor(**settings).fit(X, y)
-    model = GPRegressor(**settings).fit(spoiled, [*y, 0.1, -0.1])  # differing targets: the rows are not merged
+    plain = GPRegressor(**settings, effort="fast").fit(X, y)
+    model = GPRegressor(**settings, effort="fast").fit(
+        spoiled, [*y, 0.1, -0.1]
+    )  # differing targets: the rows are not merged
     assert model.n_iter_ >= 5 and model.history_["gradient_norm"].max() < 1e3
     assert np.abs(model.predict(X) - plain.predict(X)).mean() < 0.1 * y.std()
 
@@ -165,33 +169,33 @@ def test_numbers_beyond_double_ended_in_an_overflow_error_or_a_warning(fitted, m
     X = X.astype(object if isinstance(value, int) else np.longdouble)
     X[3, 1] = value
     with pytest.raises(ValueError, match=message) as error:
-        _ = GPRegressor(**BRIEF).fit(X, y) if method == "fit" else fitted.predict(X)
+        _ = GPRegressor(**BRIEF, effort="fast").fit(X, y) if method == "fit" else fitted.predict(X)
     assert sentence(error)
 
 
 def test_a_target_beyond_double_is_refused_without_a_warning():
     X, y = rows()
     with pytest.raises(ValueError, match="target contains infinity"):
-        GPRegressor(**BRIEF).fit(X, y.astype(np.longdouble) * np.longdouble(10) ** 400)
+        GPRegressor(**BRIEF, effort="fast").fit(X, y.astype(np.longdouble) * np.longdouble(10) ** 400)
     with pytest.raises(ValueError, match="whole number beyond"):
-        GPRegressor(**BRIEF).fit(X, [HUGE, *y[1:]])
+        GPRegressor(**BRIEF, effort="fast").fit(X, [HUGE, *y[1:]])
     for large in (1.7e308, -1.7e308):
         with pytest.raises(ValueError, match=r"the target holds -?1.7e\+308 in row 2 \(1 such rows\)"):
-            GPRegressor(**BRIEF).fit(X, np.where(np.arange(N) == 2, large, y))
+            GPRegressor(**BRIEF, effort="fast").fit(X, np.where(np.arange(N) == 2, large, y))
 
 
 @pytest.mark.parametrize("labels", [[1e300, -1e300], [5e-324, 1.7e308]])
 def test_labels_that_are_huge_numbers_warn_of_nothing(labels):
     X, _ = rows()
     with pytest.raises(ValueError, match="Unknown label type: continuous"):  # scikit-learn's, which casts them
-        GPClassifier(**BRIEF).fit(X, np.array(labels)[np.arange(N) % 2])
+        GPClassifier(**BRIEF, effort="fast").fit(X, np.array(labels)[np.arange(N) % 2])
 
 
 def test_classes_as_many_as_rows_printed_a_warning_of_scikit_learn_at_the_command_line():
     X, _ = rows()
-    model = GPClassifier(**BRIEF, method="svgp", num_inducing=3).fit(X, np.arange(N).astype(str))
+    model = GPClassifier(**BRIEF, method="svgp", num_inducing=3, effort="fast").fit(X, np.arange(N).astype(str))
     assert f"the target has {N} classes in {N} rows" in " ".join(model.notes_)
-    assert "classes in" not in " ".join(GPClassifier(**BRIEF).fit(X, np.arange(N) % 2).notes_)
+    assert "classes in" not in " ".join(GPClassifier(**BRIEF, effort="fast").fit(X, np.arange(N) % 2).notes_)
 
 
 @pytest.mark.parametrize("where", ["X", "y", "sample_weight", "noise_variance", "rows"])
@@ -207,9 +211,9 @@ def test_masked_numbers_were_taken_for_numbers(fitted, where):
     mask = np.column_stack([hidden, hidden]) if where == "X" else hidden
     arrays[where] = np.ma.masked_array(arrays[where], mask)
     with pytest.raises(ValueError, match="NaN|zero or positive"):
-        GPRegressor(**BRIEF).fit(**arrays)
+        GPRegressor(**BRIEF, effort="fast").fit(**arrays)
     arrays[where] = np.ma.masked_array(arrays[where].data, np.zeros_like(mask))  # nothing is hidden
-    GPRegressor(**BRIEF).fit(**arrays)
+    GPRegressor(**BRIEF, effort="fast").fit(**arrays)
 
 
 @pytest.mark.parametrize(
@@ -218,7 +222,7 @@ def test_masked_numbers_were_taken_for_numbers(fitted, where):
 )
 def test_weights_too_large_or_small_to_add_up_ended_in_a_warning_or_a_division_by_zero(dtype, weight):
     with pytest.raises(ValueError, match=r"sample_weight sums to .* divide the weights by their mean"):
-        GPRegressor(**BRIEF, dtype=dtype).fit(*rows(), np.full(N, weight))
+        GPRegressor(**BRIEF, dtype=dtype, effort="fast").fit(*rows(), np.full(N, weight))
 
 
 @pytest.mark.parametrize("unit", [1e-300, 1e-170, 1e170, 1e300])
@@ -232,19 +236,21 @@ def test_scores_of_targets_of_any_size_overflowed_with_a_warning(unit):
 @pytest.mark.parametrize("unit", [1e-300, 1.0, 1e300])
 def test_known_noise_of_any_size_beside_the_target_warns_of_nothing(noise, unit):
     X, y = rows()
-    model = GPRegressor(**BRIEF).fit(X, unit * y, noise_variance=np.full(N, noise))
+    model = GPRegressor(**BRIEF, effort="fast").fit(X, unit * y, noise_variance=np.full(N, noise))
     assert np.isfinite(model.predict(X, return_std=True)).all()
 
 
 def test_columns_and_levels_near_the_largest_number_warn_of_nothing():
     X, y = rows()
     largest = np.sign(X) * np.finfo(float).max
-    signs, plain = (GPRegressor(**BRIEF).fit(inputs, y) for inputs in (np.sign(X), largest))
+    signs, plain = (GPRegressor(**BRIEF, effort="fast").fit(inputs, y) for inputs in (np.sign(X), largest))
     np.testing.assert_allclose(plain.predict(largest), signs.predict(np.sign(X)), rtol=1e-6)
-    sparse = GPRegressor(**BRIEF, method="collapsed", num_inducing=3).fit(largest + X, y)
+    sparse = GPRegressor(**BRIEF, method="collapsed", num_inducing=3, effort="fast").fit(largest + X, y)
     assert np.isfinite(sparse.inducing_points_).all()
     assert single_precision(largest) == []
-    levels = GPRegressor(likelihood="ordinal", **BRIEF).fit(X, np.array([-1e300, 0.5, 1e300])[np.arange(N) % 3])
+    levels = GPRegressor(likelihood="ordinal", **BRIEF, effort="fast").fit(
+        X, np.array([-1e300, 0.5, 1e300])[np.arange(N) % 3]
+    )
     mean, std = levels.predict(X, return_std=True)
     assert np.isfinite(mean).all() and np.isfinite(std).all() and (std <= 1e300).all()
 
@@ -253,24 +259,26 @@ def test_columns_and_levels_near_the_largest_number_warn_of_nothing():
 def test_a_target_whose_squares_overflow_is_refused_where_it_is_not_standardised(settings):
     X, y = rows()
     with pytest.raises(ValueError, match=r"the target holds .*e\+299, but at most 1e\+100 .* in a larger unit"):
-        GPRegressor(**BRIEF, **settings).fit(X, np.floor(1e298 * (10 + np.abs(y))))
+        GPRegressor(**BRIEF, **settings, effort="fast").fit(X, np.floor(1e298 * (10 + np.abs(y))))
 
 
 @pytest.mark.parametrize("method", ["collapsed", "svgp"])
 def test_a_kernel_object_with_three_classes_could_be_fitted_but_not_predict(method):
     X, y = rows()
     classes = np.array(["a", "b", "c"])[np.arange(N) % 3]
-    model = GPClassifier(RBF([1.0, 2.0]), **BRIEF, method=method, num_inducing=5).fit(X, classes)
+    model = GPClassifier(RBF([1.0, 2.0]), **BRIEF, method=method, num_inducing=5, effort="fast").fit(X, classes)
     p = model.predict_proba(X)
     scaled = X * np.array([1024.0, 0.125])  # and it is in the units of X
-    other = GPClassifier(RBF([1024.0, 0.25]), **BRIEF, method=method, num_inducing=5).fit(scaled, classes)
+    other = GPClassifier(RBF([1024.0, 0.25]), **BRIEF, method=method, num_inducing=5, effort="fast").fit(
+        scaled, classes
+    )
     assert p.shape == (N, 3) and np.isfinite(p).all()
     np.testing.assert_allclose(other.predict_proba(scaled), p, rtol=1e-6)
 
 
 def test_an_ordinal_target_of_two_levels_warned_of_an_empty_mean():
     X, y = rows()
-    model = GPRegressor(likelihood="ordinal", **BRIEF).fit(X, y > 0)
+    model = GPRegressor(likelihood="ordinal", **BRIEF, effort="fast").fit(X, y > 0)
     mean, std = model.predict(X, return_std=True)
     assert (0 <= mean).all() and (mean <= 1).all() and np.isfinite(std).all()
 
@@ -278,7 +286,7 @@ def test_an_ordinal_target_of_two_levels_warned_of_an_empty_mean():
 def test_a_kernel_of_huge_variance_warns_of_nothing():
     X, y = rows()
     try:
-        model = GPRegressor(RBF(1.0, 1e300), **BRIEF).fit(X, y)
+        model = GPRegressor(RBF(1.0, 1e300), **BRIEF, effort="fast").fit(X, y)
     except ValueError as error:
         assert "\n" not in str(error)
     else:

@@ -125,7 +125,7 @@ def test_settings_and_attributes_that_the_file_lacks_have_their_defaults(folder,
 
     changed(folder, path, "y.model", older)
     model = GPRegressor.load(path)
-    assert model.lengthscale_prior == GPRegressor().lengthscale_prior and model.levels_ is None
+    assert model.lengthscale_prior == GPRegressor(effort="fast").lengthscale_prior and model.levels_ is None
     same, other = (tasks.score_table(file, folder / "t.csv") for file in (folder / "y.model", path))
     assert same == other
 
@@ -136,7 +136,7 @@ def test_settings_and_measures_are_found_under_the_names_of_earlier_versions(fol
         tree["extra"]["test"]["interval"] = tree["extra"]["test"].pop("level")
 
     changed(folder, path, "y.model", older)
-    assert GPRegressor.load(path).initial_noise == 2 * GPRegressor().initial_noise
+    assert GPRegressor.load(path).initial_noise == 2 * GPRegressor(effort="fast").initial_noise
     new, old = (tasks.inspect_model(file) for file in (folder / "y.model", path))
     assert old["test"] == new["test"] and list(old["test"]) != []
     assert "inside the 90 % interval" in str(tasks.in_lines(old))
@@ -148,7 +148,7 @@ def test_settings_and_measures_are_found_under_the_names_of_earlier_versions(fol
 def fitted(**settings: Any):
     X = np.linspace(0, 6, 20)[:, None]
     settings = SETTINGS | {"method": "exact"} | settings
-    return GPRegressor(**settings).fit(X, np.sin(X[:, 0]))
+    return GPRegressor(**settings, effort="fast").fit(X, np.sin(X[:, 0]))
 
 
 LEFT = {
@@ -184,7 +184,9 @@ def test_what_a_grid_search_over_arrays_leaves_can_be_saved(path):
         "max_iter": np.arange(1, 2),
     }
     X = np.linspace(0, 6, 20)[:, None]
-    search = GridSearchCV(GPRegressor(initial="robust", method="exact"), grid, cv=2).fit(X, np.sin(X[:, 0]))
+    search = GridSearchCV(GPRegressor(initial="robust", method="exact", effort="fast"), grid, cv=2).fit(
+        X, np.sin(X[:, 0])
+    )
     search.best_estimator_.save(path, extra={"scores": search.cv_results_["mean_test_score"], "best": np.str_("é")})
     model, extra = GPRegressor.load_with_extra(path)
     assert model.get_params() == search.best_estimator_.get_params() and extra["best"] == "é"

@@ -123,21 +123,21 @@ QUICK = {"num_inducing": 5, "max_iter": 40, "kernel": "rbf", "batch_size": 20}
 
 @pytest.mark.parametrize("name", ["Adam", "means-PN", "svi-SAG", "sites"])
 def test_a_regressor_takes_an_optimiser_by_name_and_the_method_follows(name):
-    model = GPRegressor(optimiser=name, **QUICK).fit(X, y)
+    model = GPRegressor(optimiser=name, **QUICK, effort="fast").fit(X, y)
     assert model.method_ == OPTIMISERS[name].method and repr(name) in model.reason_
     assert model.score(X, y) > 0.5 and np.isfinite(model.bound_) and model.n_iter_ > 0
 
 
 @pytest.mark.parametrize("labels", [y > 0, np.digitize(y, [-1, 1])], ids=["two", "three"])
 def test_a_classifier_does_too(labels):
-    model = GPClassifier(optimiser="Adam", **QUICK).fit(X, labels)
+    model = GPClassifier(optimiser="Adam", **QUICK, effort="fast").fit(X, labels)
     assert model.method_ == "svgp" and model.score(X, labels) > 0.6
 
 
 def test_an_optimiser_and_a_method_that_do_not_go_together_are_refused():
     with pytest.raises(ValueError, match="optimiser='means-PN' is for method='collapsed', not 'svgp'"):
-        GPRegressor(optimiser="means-PN", method="svgp").fit(X, y)
+        GPRegressor(optimiser="means-PN", method="svgp", effort="fast").fit(X, y)
     with pytest.raises(ValueError, match="optimiser='adam' is unknown: use one of auto, NGD"):
-        GPRegressor(optimiser="adam").fit(X, y)  # pyright: ignore[reportArgumentType]
+        GPRegressor(optimiser="adam", effort="fast").fit(X, y)  # pyright: ignore[reportArgumentType]
     with pytest.raises(ValueError, match="not for Bernoulli"):
-        GPClassifier(optimiser="vi-means").fit(X, y > 0)
+        GPClassifier(optimiser="vi-means", effort="fast").fit(X, y > 0)

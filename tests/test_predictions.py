@@ -28,7 +28,7 @@ def of_likelihood():
     (X, y), (rows, _) = table(), new_rows(6)
     targets = {"poisson": np.round(y - y.min()), "ordinal": np.digitize(y, np.quantile(y, [0.3, 0.7]))}
     names = ("heteroscedastic", "student_t", "laplace", "poisson", "ordinal")
-    fits = {name: GPRegressor(likelihood=name, **BRIEF).fit(X, targets.get(name, y)) for name in names}
+    fits = {name: GPRegressor(likelihood=name, **BRIEF, effort="fast").fit(X, targets.get(name, y)) for name in names}
     return fits, rows
 
 
@@ -82,7 +82,7 @@ def test_covariances_that_make_no_sense_are_refused(fitted, of_likelihood):
         fitted["exact"].predict(np.ones((5001, 2)), return_cov=True)
     X, y = table()
     with pytest.raises(ValueError, match="too large a number in squared units"):
-        GPRegressor(**EXACT, **BRIEF).fit(X, 1e200 * y).predict(X, return_cov=True)
+        GPRegressor(**EXACT, **BRIEF, effort="fast").fit(X, 1e200 * y).predict(X, return_cov=True)
 
 
 # --- Drawn functions -------------------------------------------------------------------------------------------------
@@ -130,7 +130,7 @@ def test_the_latent_function_of_counts_is_the_logarithm_of_their_rate(of_likelih
 
 def test_the_latent_function_of_two_classes_has_its_constant_mean():
     X, y = table()
-    model = GPClassifier(likelihood="probit", **BRIEF).fit(X, y > np.quantile(y, 0.8))
+    model = GPClassifier(likelihood="probit", **BRIEF, effort="fast").fit(X, y > np.quantile(y, 0.8))
     latent, std = model.predict_latent(X, return_std=True)
     assert latent.shape == std.shape == (len(X),) and model.mean_ < 0
     np.testing.assert_allclose(norm.cdf(latent / np.sqrt(1 + std**2)), model.predict_proba(X)[:, 1], rtol=1e-8)
@@ -139,7 +139,9 @@ def test_the_latent_function_of_two_classes_has_its_constant_mean():
 
 def test_several_classes_have_a_latent_function_each():
     X, y = table()
-    model = GPClassifier(RBF(np.array([1.0, 30.0])), **BRIEF).fit(X, np.digitize(y, np.quantile(y, [0.3, 0.7])))
+    model = GPClassifier(RBF(np.array([1.0, 30.0])), **BRIEF, effort="fast").fit(
+        X, np.digitize(y, np.quantile(y, [0.3, 0.7]))
+    )
     latent, std = model.predict_latent(X, return_std=True)
     assert latent.shape == std.shape == (len(X), 3) and (std > 0).all()
     np.testing.assert_array_equal(model.predict_latent(X), latent)
@@ -156,6 +158,6 @@ def test_what_was_learned_is_printed_as_numbers(fitted):
     variance = float(f"{float(model.kernel_.variance):.4g}")
     assert str(model.kernel_) == f"Matern52(lengthscale=[{lengthscales}], variance={variance})"
     assert str(model.likelihood_) == f"Gaussian(variance={float(f'{float(model.likelihood_.variance):.4g}')})"
-    assert repr(GPRegressor(RBF(2.0) * 3)) == (
+    assert repr(GPRegressor(RBF(2.0) * 3, effort="fast")) == (
         "GPRegressor(kernel=RBF(lengthscale=2.0, variance=1.0) * Constant(variance=3.0))"
     )

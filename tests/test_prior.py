@@ -41,11 +41,11 @@ def test_an_infinite_spread_is_no_prior_and_neither_is_a_kernel_without_lengthsc
 
 def test_another_spread_compiles_nothing_new(caplog):
     X, y = few_rows_many_columns(0)
-    GPRegressor(lengthscale_prior=1.0, max_iter=2).fit(X, y)
+    GPRegressor(lengthscale_prior=1.0, max_iter=2, effort="fast").fit(X, y)
     with jax.log_compiles():
-        GPRegressor(lengthscale_prior=np.inf, max_iter=2).fit(X, y)
+        GPRegressor(lengthscale_prior=np.inf, max_iter=2, effort="fast").fit(X, y)
         assert "Compiling" not in caplog.text
-        GPRegressor(max_iter=2).fit(X[:-10], y[:-10])
+        GPRegressor(max_iter=2, effort="fast").fit(X[:-10], y[:-10])
         assert "Compiling" in caplog.text  # that of other shapes is seen
 
 
@@ -58,7 +58,7 @@ def few_rows_many_columns(seed, N=40, D=20):
 def test_a_fit_ends_where_the_evidence_and_the_prior_balance():
     X, y = few_rows_many_columns(0)
     s, D = 0.8, X.shape[1]
-    model = GPRegressor(lengthscale_prior=s).fit(X, y)
+    model = GPRegressor(lengthscale_prior=s, effort="fast").fit(X, y)
     learned = cast(Model(model.kernel_, model.likelihood_), jnp.float64)
     data = dataset((X - X.mean(0)) / X.std(0), (y - y.mean()) / y.std())
     numbers = trainable(learned)
@@ -75,7 +75,7 @@ def test_without_a_prior_the_evidence_is_higher_and_predictions_of_few_rows_are_
     for seed in range(4):
         X, y = few_rows_many_columns(seed)
         new, truth = few_rows_many_columns(100 + seed, N=400)
-        free, held = (GPRegressor(lengthscale_prior=s).fit(X, y) for s in (np.inf, 1.5))
+        free, held = (GPRegressor(lengthscale_prior=s, effort="fast").fit(X, y) for s in (np.inf, 1.5))
         assert free.bound_ > held.bound_
         gains.append(np.mean(held.log_density(new, truth) - free.log_density(new, truth)))
     assert np.mean(gains) > 0.05
@@ -86,7 +86,7 @@ def test_classifiers_have_it_too(method):
     X, y = few_rows_many_columns(0)
     settings = {"method": method, "num_inducing": 20, "max_iter": 60}
     spreads = [
-        np.std(np.log(GPClassifier(lengthscale_prior=s, **settings).fit(X, y > 0).kernel_.lengthscale))
+        np.std(np.log(GPClassifier(lengthscale_prior=s, **settings, effort="fast").fit(X, y > 0).kernel_.lengthscale))
         for s in (0.1, 1.5, np.inf)
     ]
     assert spreads[0] < 0.1 < spreads[1] < spreads[2]

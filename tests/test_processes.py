@@ -35,7 +35,7 @@ def two_threads():
 
 
 def fit(progress=None):
-    GPRegressor(method="exact", max_iter=2, initial="robust").fit(X, Y, progress=progress)
+    GPRegressor(method="exact", max_iter=2, initial="robust", effort="fast").fit(X, Y, progress=progress)
 
 
 def overlapping(first, second):
@@ -171,7 +171,9 @@ print(in_child(lambda: new().fit(X, y).bound_))
 @forks
 def test_a_child_forked_before_jax_has_computed_computes(tmp_path):
     path = tmp_path / "model"
-    model = GPRegressor(method="exact", max_iter=1, initial="robust").fit(np.linspace(0, 6, 12)[:, None], np.arange(12))
+    model = GPRegressor(method="exact", max_iter=1, initial="robust", effort="fast").fit(
+        np.linspace(0, 6, 12)[:, None], np.arange(12)
+    )
     model.save(path)
     code = """
 import jax

@@ -18,10 +18,10 @@ SETTINGS = {"num_inducing": 15, "max_iter": 25, "method": "collapsed"}
 def test_minibatches_take_more_steps_where_rows_say_less(likelihood, steps):
     X, y = np.arange(12.0)[:, None], np.arange(12) % 4
     few = {"method": "svgp", "kernel": "rbf", "num_inducing": 2, "batch_size": 4}
-    model = GPRegressor(likelihood=likelihood, **few).fit(X, y)
+    model = GPRegressor(likelihood=likelihood, **few, effort="fast").fit(X, y)
     assert model.history_["total"][0] == steps
     assert model.n_iter_ == steps or (likelihood == "poisson" and "the bound was flat" in model.reason_)
-    named = GPRegressor(likelihood=likelihood, optimiser="NGD+Adam", **few).fit(X, y)
+    named = GPRegressor(likelihood=likelihood, optimiser="NGD+Adam", **few, effort="fast").fit(X, y)
     assert named.n_iter_ == 2000
 
 
@@ -51,7 +51,7 @@ def table(name, n=N, seed=0):
 
 @pytest.fixture(scope="module")
 def fitted():
-    return {name: GPRegressor(likelihood=name, **SETTINGS).fit(*table(name)) for name in REGRESSION}
+    return {name: GPRegressor(likelihood=name, **SETTINGS, effort="fast").fit(*table(name)) for name in REGRESSION}
 
 
 EACH = pytest.mark.parametrize("name", REGRESSION)
@@ -111,7 +111,7 @@ def test_the_right_likelihood_beats_the_gaussian_one(fitted, name):
     if name in ("poisson", "negative_binomial"):
         pytest.skip("a probability is no density")
     X, y = table(name, 1000, 2)
-    plain = GPRegressor(**SETTINGS).fit(*table(name))
+    plain = GPRegressor(**SETTINGS, effort="fast").fit(*table(name))
     assert fitted[name].log_density(X, y).mean() > plain.log_density(X, y).mean()
 
 
@@ -131,7 +131,9 @@ def test_files_and_minibatches(fitted, name, tmp_path):
     fitted[name].save(tmp_path / "model")
     again = GPRegressor.load(tmp_path / "model")
     assert np.array_equal(again.predict_interval(X), fitted[name].predict_interval(X))
-    small = GPRegressor(likelihood=name, method="svgp", num_inducing=15, batch_size=64, max_iter=100).fit(*table(name))
+    small = GPRegressor(
+        likelihood=name, method="svgp", num_inducing=15, batch_size=64, max_iter=100, effort="fast"
+    ).fit(*table(name))
     assert small.n_rejected_ == 0 and small.score(*table(name, 400, 1)) > 0.1
 
 
@@ -142,7 +144,9 @@ def test_outliers_do_not_move_a_student_t_fit():
     rows, _ = table("gaussian", 200, 5)
     truth = 1e3 + 50 * latent(rows)
     errors = [
-        np.sqrt(np.mean((GPRegressor(likelihood=name, **SETTINGS).fit(X, bad).predict(rows) - truth) ** 2))
+        np.sqrt(
+            np.mean((GPRegressor(likelihood=name, **SETTINGS, effort="fast").fit(X, bad).predict(rows) - truth) ** 2)
+        )
         for name in ("student_t", "gaussian")
     ]
     assert errors[0] < 15 and errors[0] < 0.3 * errors[1]
@@ -151,9 +155,9 @@ def test_outliers_do_not_move_a_student_t_fit():
 def test_an_object_is_a_likelihood_too():
     X, y = table("ordinal")
     codes = np.searchsorted([1.0, 2.0, 3.5, 5.0], y)
-    model = GPRegressor(likelihood=Ordinal([-1.0, 0.0, 1.0]), **SETTINGS).fit(X, codes)
+    model = GPRegressor(likelihood=Ordinal([-1.0, 0.0, 1.0]), **SETTINGS, effort="fast").fit(X, codes)
     assert model.predict(X).min() >= 0 and model.predict(X).max() <= 3
-    model = GPRegressor(likelihood=StudentT(0.3, 4.0), **SETTINGS).fit(*table("student_t"))
+    model = GPRegressor(likelihood=StudentT(0.3, 4.0), **SETTINGS, effort="fast").fit(*table("student_t"))
     assert float(model.likelihood_.degrees) != 4.0
 
 
@@ -172,32 +176,32 @@ def test_a_target_that_the_likelihood_does_not_describe_is_refused(name, value, 
     X, y = table(name)
     y[7] = value
     with pytest.raises(ValueError, match=message):
-        GPRegressor(likelihood=name).fit(X, y)
+        GPRegressor(likelihood=name, effort="fast").fit(X, y)
 
 
 def test_other_bad_questions_are_refused(fitted):
     X, y = table("gaussian")
     with pytest.raises(ValueError, match="likelihood='normal' is unknown: use one of gaussian"):
-        GPRegressor(likelihood="normal").fit(X, y)
+        GPRegressor(likelihood="normal", effort="fast").fit(X, y)
     with pytest.raises(ValueError, match="Softmax is for classes: use GPClassifier"):
-        GPRegressor(likelihood=Softmax(3)).fit(X, y)
+        GPRegressor(likelihood=Softmax(3), effort="fast").fit(X, y)
     with pytest.raises(ValueError, match="300 different values"):
-        GPRegressor(likelihood="ordinal").fit(X, y)
+        GPRegressor(likelihood="ordinal", effort="fast").fit(X, y)
     with pytest.raises(ValueError, match="noise_variance has no meaning for the likelihood poisson"):
-        GPRegressor(likelihood="poisson").fit(*table("poisson"), noise_variance=np.ones(N))
+        GPRegressor(likelihood="poisson", effort="fast").fit(*table("poisson"), noise_variance=np.ones(N))
     with pytest.raises(ValueError, match="method='laplace' needs .*smooth"):
-        GPRegressor(likelihood="laplace", method="laplace").fit(X, y)
+        GPRegressor(likelihood="laplace", method="laplace", effort="fast").fit(X, y)
     with pytest.raises(ValueError, match="use method='exact'"):
-        GPRegressor(method="laplace").fit(X, y)
+        GPRegressor(method="laplace", effort="fast").fit(X, y)
     with pytest.raises(ValueError, match="none of the levels"):
         fitted["ordinal"].log_density(X[:1], np.array([2.2]))
 
 
 def test_laplace_s_approximation_for_counts():
     X, y = table("poisson")
-    model = GPRegressor(likelihood="poisson", method="laplace", max_iter=20).fit(X, y)
+    model = GPRegressor(likelihood="poisson", method="laplace", max_iter=20, effort="fast").fit(X, y)
     assert model.method_ == "laplace" and model.inducing_points_ is None
-    near = GPRegressor(likelihood="poisson", method="collapsed", num_inducing=60, max_iter=20).fit(X, y)
+    near = GPRegressor(likelihood="poisson", method="collapsed", num_inducing=60, max_iter=20, effort="fast").fit(X, y)
     rows, _ = table("poisson", 50, 6)
     np.testing.assert_allclose(model.predict(rows), near.predict(rows), rtol=0.15)
     assert abs(model.bound_ - near.bound_) < 10

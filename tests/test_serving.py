@@ -183,7 +183,7 @@ def test_a_mean_alone_needs_no_variance(fitted):
 @pytest.mark.edge
 def test_what_skips_scikit_learns_checks_predicts_the_same():
     X = np.random.default_rng(0).normal(size=(40, 3))
-    model = GPRegressor(max_iter=3).fit(X, X[:, 0])
+    model = GPRegressor(max_iter=3, effort="fast").fit(X, X[:, 0])
     mean = model.predict(X)
     for same in (X.tolist(), np.asfortranarray(X), X.astype(">f8"), pd.DataFrame(X).to_numpy()):
         np.testing.assert_allclose(model.predict(same), mean, rtol=1e-12)
@@ -195,10 +195,10 @@ def test_what_skips_scikit_learns_checks_predicts_the_same():
 @pytest.mark.edge
 def test_what_is_kept_on_the_device_is_that_of_the_last_fit_and_goes_with_the_model():
     X = np.random.default_rng(0).normal(size=(40, 3))
-    model = GPRegressor(max_iter=3).fit(X, X[:, 0])
+    model = GPRegressor(max_iter=3, effort="fast").fit(X, X[:, 0])
     model.predict(X)
     again, kept = model.fit(X, X[:, 1]).predict(X), len(serving._ON_DEVICE)
-    np.testing.assert_array_equal(again, GPRegressor(max_iter=3).fit(X, X[:, 1]).predict(X))
+    np.testing.assert_array_equal(again, GPRegressor(max_iter=3, effort="fast").fit(X, X[:, 1]).predict(X))
     model.dtype = "float32"
     single = model.predict(X)
     assert (single != again).any()

@@ -140,7 +140,7 @@ def test_an_odd_name_is_refused_in_one_line(tmp_path, monkeypatch, capsys, comma
 
 def test_a_name_with_a_line_feed_is_one_line_of_the_result(table, tmp_path, monkeypatch, capsys):
     X = np.linspace(0, 6, 12)[:, None]
-    model = GPRegressor(method="exact", max_iter=1, initial="robust").fit(X, np.sin(X[:, 0]))
+    model = GPRegressor(method="exact", max_iter=1, initial="robust", effort="fast").fit(X, np.sin(X[:, 0]))
     monkeypatch.chdir(tmp_path)
     cli._show({"model": "a\nb", "notes": ["c\x1bd"]}, False)
     assert capsys.readouterr().out == "model: a\\nb\nnote: c\\x1bd\n"

@@ -29,16 +29,18 @@ def labels(X):
 
 
 FITS = {
-    "exact": lambda X, y: GPRegressor(**EXACT).fit(X, y),
-    "collapsed": lambda X, y: GPRegressor(**COLLAPSED).fit(X, y),
-    "svgp": lambda X, y: GPRegressor(**METHODS["svgp"]).fit(X, y),
-    "single": lambda X, y: GPRegressor(**EXACT, dtype="float32").fit(X, y),
-    "kernel": lambda X, y: GPRegressor(RBF(1.0).on(0) + Matern52([2.0, 40.0]), method="exact", max_iter=20).fit(X, y),
-    "orthogonal": lambda X, y: GPRegressor(posterior="orthogonal", num_inducing=6, max_iter=5).fit(X, y),
-    "student_t": lambda X, y: GPRegressor(likelihood="student_t", max_iter=5).fit(X, y),
-    "poisson": lambda X, y: GPRegressor(likelihood="poisson", max_iter=5).fit(X, counts(X)),
-    "logit": lambda X, y: GPClassifier(max_iter=5).fit(X, labels(X)),
-    "softmax": lambda X, y: GPClassifier(likelihood="softmax", max_iter=20).fit(X, labels(X)),
+    "exact": lambda X, y: GPRegressor(**EXACT, effort="fast").fit(X, y),
+    "collapsed": lambda X, y: GPRegressor(**COLLAPSED, effort="fast").fit(X, y),
+    "svgp": lambda X, y: GPRegressor(**METHODS["svgp"], effort="fast").fit(X, y),
+    "single": lambda X, y: GPRegressor(**EXACT, dtype="float32", effort="fast").fit(X, y),
+    "kernel": lambda X, y: GPRegressor(
+        RBF(1.0).on(0) + Matern52([2.0, 40.0]), method="exact", max_iter=20, effort="fast"
+    ).fit(X, y),
+    "orthogonal": lambda X, y: GPRegressor(posterior="orthogonal", num_inducing=6, max_iter=5, effort="fast").fit(X, y),
+    "student_t": lambda X, y: GPRegressor(likelihood="student_t", max_iter=5, effort="fast").fit(X, y),
+    "poisson": lambda X, y: GPRegressor(likelihood="poisson", max_iter=5, effort="fast").fit(X, counts(X)),
+    "logit": lambda X, y: GPClassifier(max_iter=5, effort="fast").fit(X, labels(X)),
+    "softmax": lambda X, y: GPClassifier(likelihood="softmax", max_iter=20, effort="fast").fit(X, labels(X)),
 }
 
 
@@ -69,14 +71,14 @@ def test_what_is_predicted_for_a_row_does_not_depend_on_the_rows_beside_it(name)
 
 def test_rows_of_no_prior_variance_are_drawn():
     X, y = table()
-    model = GPRegressor(Linear(1.0), max_iter=5, scale_target=False).fit(X, y)
+    model = GPRegressor(Linear(1.0), max_iter=5, scale_target=False, effort="fast").fit(X, y)
     draws = model.sample_y(np.vstack([np.zeros((1, 2)), X[:3]]), 4, 0)
     assert np.isfinite(draws).all() and np.allclose(draws[0], 0)
 
 
 def test_a_prediction_that_overflows_is_one_sentence():
     X, y = table()
-    model = GPRegressor(Linear(1.0) + RBF(3.0), max_iter=5).fit(X, y)
+    model = GPRegressor(Linear(1.0) + RBF(3.0), max_iter=5, effort="fast").fit(X, y)
     with pytest.raises(
         ValueError, match=r"predicted for row 1 is no finite number: its values, such as 1e\+300, are too far"
     ):
@@ -142,8 +144,8 @@ def test_a_fit_that_ends_in_an_exception_leaves_the_estimator_as_it_was(at, erro
     X, y = table()
     frame = pd.DataFrame(np.column_stack([X, X[:, 0]]), columns=["a", "b", "c"])
     for estimator, first, second in (
-        (GPRegressor(likelihood="ordinal", max_iter=3), np.round(y / 10), np.round(y / 5)),
-        (GPClassifier(max_iter=3), labels(X), np.where(y > 50, "a", "b")),
+        (GPRegressor(likelihood="ordinal", max_iter=3, effort="fast"), np.round(y / 10), np.round(y / 5)),
+        (GPClassifier(max_iter=3, effort="fast"), labels(X), np.where(y > 50, "a", "b")),
     ):
         model = estimator.fit(X, first)
         before, p = dict(vars(model)), model.predict(X)
@@ -163,7 +165,7 @@ def test_a_fit_that_ends_in_an_exception_leaves_the_estimator_as_it_was(at, erro
 )
 def test_a_refused_refit_puts_no_new_labels_on_the_old_model(X, y):
     rows, _ = table()
-    model = GPClassifier(max_iter=3).fit(rows, labels(rows))
+    model = GPClassifier(max_iter=3, effort="fast").fit(rows, labels(rows))
     with pytest.raises(ValueError):
         model.fit(X, y)
     assert model.classes_.tolist() == ["down", "up"] and model.n_features_in_ == 2
@@ -171,10 +173,10 @@ def test_a_refused_refit_puts_no_new_labels_on_the_old_model(X, y):
 
 
 def test_an_estimator_that_was_never_fitted_stays_so():
-    model = GPRegressor()
+    model = GPRegressor(effort="fast")
     with pytest.raises(ValueError):
         model.fit(np.ones((5, 2)), np.full(5, np.nan))
-    assert vars(model) == vars(GPRegressor())
+    assert vars(model) == vars(GPRegressor(effort="fast"))
 
 
 # --- Far from all data the base rate ---
@@ -186,7 +188,9 @@ def test_far_from_all_data_a_classifier_says_the_base_rate(method):
     X = rng.uniform(0, 6, (1000, 2))
     y = (np.arange(1000) % 250 == 0).astype(int)
     settings = {"method": method, "max_iter": 100 if method == "svgp" else 5}
-    model = GPClassifier(**settings).fit(X[:300] if method == "laplace" else X, y[:300] if method == "laplace" else y)
+    model = GPClassifier(**settings, effort="fast").fit(
+        X[:300] if method == "laplace" else X, y[:300] if method == "laplace" else y
+    )
     far = model.predict_proba([[1e6, 1e6]])[0, 1]
     assert 1e-4 < far < 0.03 and model.mean_ < -2
 
@@ -208,7 +212,7 @@ def test_far_from_all_data_every_likelihood_says_what_is_usual():
     }
     for likelihood, y in targets.items():
         for scale_target in (True, False) if likelihood in ("student_t", "laplace", "heteroscedastic") else (True,):
-            model = GPRegressor(likelihood=likelihood, scale_target=scale_target, max_iter=10).fit(X, y)
+            model = GPRegressor(likelihood=likelihood, scale_target=scale_target, max_iter=10, effort="fast").fit(X, y)
             assert 0.8 < float(model.predict(far)[0] / np.mean(y)) < 1.3, (likelihood, scale_target)
 
 
@@ -216,7 +220,7 @@ def test_three_classes_of_which_one_is_rare():
     rng = np.random.default_rng(0)
     X = rng.uniform(0, 6, (200, 2))
     y = np.where(np.arange(200) % 100 == 0, "rare", np.where(np.sin(X[:, 0]) > 0, "up", "down"))
-    model = GPClassifier(method="collapsed", num_inducing=10, max_iter=3).fit(X, y)
+    model = GPClassifier(method="collapsed", num_inducing=10, max_iter=3, effort="fast").fit(X, y)
     far = dict(zip(model.classes_, model.predict_proba([[1e6, 1e6]])[0], strict=True))
     assert far["rare"] < 0.1 and far["up"] > 0.2 and far["down"] > 0.2 and model.mean_.shape == (3,)
 
@@ -226,13 +230,15 @@ def test_three_classes_of_which_one_is_rare():
 
 def test_weights_that_sum_to_one_are_said_and_the_remedy_works():
     X, y = table()
-    model = GPRegressor(**EXACT).fit(X, y, np.full(N, 1 / N))
+    model = GPRegressor(**EXACT, effort="fast").fit(X, y, np.full(N, 1 / N))
     assert (
         f"sample_weight sums to 1 for {N} rows" in model.notes_[0] and f"multiply the weights by {N}" in model.notes_[0]
     )
-    assert GPRegressor(**EXACT).fit(X, y, np.full(N, 1 / N) * N).score(X, y) > 0.8
+    assert GPRegressor(**EXACT, effort="fast").fit(X, y, np.full(N, 1 / N) * N).score(X, y) > 0.8
     for weight in (None, np.full(N, 2.0), np.arange(N) % 2.0):
-        assert not any("sample_weight" in note for note in GPRegressor(**EXACT, max_iter=3).fit(X, y, weight).notes_)
+        assert not any(
+            "sample_weight" in note for note in GPRegressor(**EXACT, max_iter=3, effort="fast").fit(X, y, weight).notes_
+        )
 
 
 # --- A likelihood that gives NaN ---
@@ -254,12 +260,12 @@ def test_a_likelihood_that_gives_nan_is_named_with_the_row_and_the_value():
     with pytest.raises(
         ValueError, match=r"LogNormal gives log p\(y \| f = 0\) = nan for the target .* in row 0"
     ) as error:
-        GPRegressor(likelihood=LogNormal()).fit(X, np.append(-5.0, y[1:]))
+        GPRegressor(likelihood=LogNormal(), effort="fast").fit(X, np.append(-5.0, y[1:]))
     assert "positive definite" not in str(error.value) and "when scaled (scale_target=False" in str(error.value)
     with pytest.raises(ValueError, match=r"= nan for the target -5 in row 7 \(1 such rows\)"):
-        GPRegressor(likelihood=LogNormal(), scale_target=False).fit(X, np.insert(np.abs(y[1:]), 7, -5.0))
+        GPRegressor(likelihood=LogNormal(), scale_target=False, effort="fast").fit(X, np.insert(np.abs(y[1:]), 7, -5.0))
     assert np.isfinite(
-        GPRegressor(likelihood=LogNormal(), scale_target=False, max_iter=3).fit(X, np.abs(y)).predict(X)
+        GPRegressor(likelihood=LogNormal(), scale_target=False, max_iter=3, effort="fast").fit(X, np.abs(y)).predict(X)
     ).all()
 
 
@@ -268,27 +274,32 @@ def test_a_likelihood_that_gives_nan_is_named_with_the_row_and_the_value():
 
 def test_a_fit_that_ends_at_its_limit_says_so():
     X, y = table()
-    assert "ended at its limit of 2 iterations" in " ".join(GPRegressor(**EXACT, max_iter=2).fit(X, y).notes_)
-    assert not any("limit" in note for note in GPRegressor(**EXACT).fit(X, y).notes_)
-    assert "ended at its limit of 2 iterations" in " ".join(GPClassifier(max_iter=2).fit(X, labels(X)).notes_)
+    assert "ended at its limit of 2 iterations" in " ".join(
+        GPRegressor(**EXACT, max_iter=2, effort="fast").fit(X, y).notes_
+    )
+    assert not any("limit" in note for note in GPRegressor(**EXACT, effort="fast").fit(X, y).notes_)
+    assert "ended at its limit of 2 iterations" in " ".join(
+        GPClassifier(max_iter=2, effort="fast").fit(X, labels(X)).notes_
+    )
 
 
 def test_rows_that_were_merged_are_said():
     X, y = table()
-    model = GPRegressor(**EXACT, max_iter=3).fit(np.vstack([X, X[:10]]), np.append(y, y[:10]))
+    model = GPRegressor(**EXACT, max_iter=3, effort="fast").fit(np.vstack([X, X[:10]]), np.append(y, y[:10]))
     assert f"{N + 10} rows, of which {N} differ" in " ".join(model.notes_)
-    assert not any("differ" in note for note in GPRegressor(**EXACT, max_iter=3).fit(X, y).notes_)
+    assert not any("differ" in note for note in GPRegressor(**EXACT, max_iter=3, effort="fast").fit(X, y).notes_)
 
 
 def test_a_target_of_few_values_whose_intervals_hold_too_much_is_said():
     X, _ = table(n=300)
     steps = np.round(np.sin(2 * (X[:, 0] - 5)))
-    said = [note for note in GPRegressor(max_iter=20).fit(X, steps).notes_ if "different values" in note]
+    said = [note for note in GPRegressor(max_iter=20, effort="fast").fit(X, steps).notes_ if "different values" in note]
     assert said and "the target has 3 different values in 300 rows" in said[0]
     noisy = np.round(np.sin(2 * (X[:, 0] - 5)) + 10 * np.random.default_rng(0).normal(size=300))
-    assert not any("different values" in note for note in GPRegressor(max_iter=20).fit(X, noisy).notes_)
+    assert not any("different values" in note for note in GPRegressor(max_iter=20, effort="fast").fit(X, noisy).notes_)
     assert not any(
-        "different" in note for note in GPRegressor(likelihood=Poisson(), max_iter=3).fit(X, steps + 1).notes_
+        "different" in note
+        for note in GPRegressor(likelihood=Poisson(), max_iter=3, effort="fast").fit(X, steps + 1).notes_
     )
 
 
@@ -298,7 +309,7 @@ def test_a_target_of_few_values_whose_intervals_hold_too_much_is_said():
 @pytest.mark.parametrize("likelihood", ["poisson", "negative_binomial"])
 def test_counts_that_are_all_zero_are_predicted(likelihood):
     X, _ = table()
-    model = GPRegressor(likelihood=likelihood, max_iter=20).fit(X, np.zeros(N))
+    model = GPRegressor(likelihood=likelihood, max_iter=20, effort="fast").fit(X, np.zeros(N))
     mean, std = model.predict(X, return_std=True)
     assert np.isfinite(std).all() and (mean < 0.01).all() and (model.predict_interval(X) == 0).all()
     assert "the target is 0 in every row" in model.notes_[-1]
@@ -307,8 +318,8 @@ def test_counts_that_are_all_zero_are_predicted(likelihood):
 @pytest.mark.parametrize("unit", [1e-300, 1e-200, 1e200, 1e300])
 def test_targets_and_inputs_of_any_size_are_learned(unit):
     X, y = table()
-    plain = GPRegressor(**EXACT).fit(X, y)
-    large = GPRegressor(**EXACT).fit(unit * (X - 5), unit * (y - 50))
+    plain = GPRegressor(**EXACT, effort="fast").fit(X, y)
+    large = GPRegressor(**EXACT, effort="fast").fit(unit * (X - 5), unit * (y - 50))
     mean, std = large.predict(unit * (X - 5), return_std=True)
     expected, spread = plain.predict(X, return_std=True)
     np.testing.assert_allclose(mean / unit, expected - 50, rtol=1e-4, atol=1e-4)
@@ -316,7 +327,7 @@ def test_targets_and_inputs_of_any_size_are_learned(unit):
     np.testing.assert_allclose(
         large.log_density(unit * (X - 5), unit * (y - 50)) + np.log(unit), plain.log_density(X, y), atol=1e-3
     )
-    noisy = GPRegressor(**EXACT, max_iter=3).fit(
+    noisy = GPRegressor(**EXACT, max_iter=3, effort="fast").fit(
         X, unit * y, noise_variance=np.full(N, (unit if unit < 1 else 1.0) ** 2)
     )
     assert np.isfinite(noisy.predict(X)).all()

@@ -65,18 +65,18 @@ def test_a_fit_is_repeatable_and_a_state_at_its_end_stays_there():
 
 def test_a_fit_ends_early_says_so_and_is_as_good_as_a_long_one(table):
     X, y = table
-    model, again = (GPClassifier(**FEW).fit(X, y) for _ in range(2))
+    model, again = (GPClassifier(**FEW, effort="fast").fit(X, y) for _ in range(2))
     assert model.n_iter_ < 3000 and model.converged_
     assert f"ended after {model.n_iter_:,} of at most 3,000 steps" in model.reason_
     assert model.history_["total"][-1] == model.n_iter_ == again.n_iter_
     np.testing.assert_array_equal(model.predict_proba(X), again.predict_proba(X))
-    long = GPClassifier(**FEW, max_iter=3000).fit(X, y)
+    long = GPClassifier(**FEW, max_iter=3000, effort="fast").fit(X, y)
     assert long.n_iter_ == 3000 and "ended" not in long.reason_
     assert model.bound_ > long.bound_ - 0.005 * len(y)
 
 
 def test_steps_that_are_counted_are_all_taken(table):
     X, y = table
-    assert GPClassifier(**FEW, max_iter=40).fit(X, y).n_iter_ == 40
-    counts = GPRegressor(**FEW, likelihood="poisson", optimiser="NGD+Adam", max_iter=30).fit(X, y)
+    assert GPClassifier(**FEW, max_iter=40, effort="fast").fit(X, y).n_iter_ == 40
+    counts = GPRegressor(**FEW, likelihood="poisson", optimiser="NGD+Adam", max_iter=30, effort="fast").fit(X, y)
     assert counts.n_iter_ == 30 and "ended" not in counts.reason_

@@ -30,22 +30,22 @@ def with_constants(X):
 def test_columns_of_a_kernel_are_numbered_as_the_users_table_has_them():
     X, y = table()
     wide = with_constants(X)
-    here = GPRegressor(RBF(1.0).on(0) + RBF(30.0).on(1), max_iter=20).fit(X, y)
-    there = GPRegressor(RBF(1.0).on(1) + RBF(30.0).on(3), max_iter=20).fit(wide, y)
+    here = GPRegressor(RBF(1.0).on(0) + RBF(30.0).on(1), max_iter=20, effort="fast").fit(X, y)
+    there = GPRegressor(RBF(1.0).on(1) + RBF(30.0).on(3), max_iter=20, effort="fast").fit(wide, y)
     np.testing.assert_allclose(there.predict(wide), here.predict(X), rtol=1e-9)
     assert there.bound_ == pytest.approx(here.bound_, rel=1e-9)
-    four = GPRegressor(RBF(np.ones(4)), max_iter=3, scale_inputs=True).fit(wide, y)
+    four = GPRegressor(RBF(np.ones(4)), max_iter=3, scale_inputs=True, effort="fast").fit(wide, y)
     assert four.kernel_.lengthscale.shape == (4,)
 
 
 @pytest.mark.parametrize("kernel", ["matern52", RBF([1.0, 1.0, 1.0, 30.0])])
 def test_inducing_points_are_in_the_users_columns(kernel):
     X, y = table()
-    model = GPRegressor(kernel, **COLLAPSED).fit(with_constants(X), y)
+    model = GPRegressor(kernel, **COLLAPSED, effort="fast").fit(with_constants(X), y)
     assert model.inducing_points_.shape == (8, 4)
     if isinstance(kernel, str):
         np.testing.assert_array_equal(model.inducing_points_[:, [0, 2]], np.tile([1.0, -3.0], (8, 1)))
-    again = GPRegressor(**COLLAPSED | {"inducing": model.inducing_points_}, learn_inducing=False)
+    again = GPRegressor(**COLLAPSED | {"inducing": model.inducing_points_}, learn_inducing=False, effort="fast")
     np.testing.assert_allclose(again.fit(with_constants(X), y).inducing_points_[:, 1].min(), 5, atol=2.5)
 
 
@@ -64,7 +64,7 @@ def test_inducing_points_are_in_the_users_columns(kernel):
 )
 def test_a_kernel_that_does_not_fit_the_columns_is_one_sentence(kernel, message):
     with pytest.raises(ValueError, match=message) as error:
-        GPRegressor(kernel).fit(*table())
+        GPRegressor(kernel, effort="fast").fit(*table())
     assert "\n" not in str(error.value)
 
 
@@ -74,7 +74,7 @@ def test_a_kernel_that_does_not_fit_the_columns_is_one_sentence(kernel, message)
 def test_a_period_of_seven_days_is_seven_days():
     days = np.arange(200.0)
     y = 3 * np.sin(2 * np.pi * days / 7) + 0.2 * np.random.default_rng(0).normal(size=200)
-    model = GPRegressor(Periodic(period=7.0)).fit(days[:150, None], y[:150])
+    model = GPRegressor(Periodic(period=7.0), effort="fast").fit(days[:150, None], y[:150])
     assert np.sqrt(np.mean((model.predict(days[150:, None]) - y[150:]) ** 2)) < 0.4
     assert abs(float(model.kernel_.period) - 7) < 0.05
     assert model.get_params()["scale_inputs"] == "auto"
@@ -82,9 +82,9 @@ def test_a_period_of_seven_days_is_seven_days():
 
 def test_scaled_units_are_there_for_who_asks():
     X, y = table()
-    scaled = GPRegressor(Matern52([1.0, 1.0]), scale_inputs=True, max_iter=30).fit(X, y)
+    scaled = GPRegressor(Matern52([1.0, 1.0]), scale_inputs=True, max_iter=30, effort="fast").fit(X, y)
     s = scaled.standardiser_
-    raw = GPRegressor(Matern52(s.scale), max_iter=30).fit(X, y)
+    raw = GPRegressor(Matern52(s.scale), max_iter=30, effort="fast").fit(X, y)
     np.testing.assert_allclose(raw.kernel_.lengthscale, scaled.kernel_.lengthscale * s.scale, rtol=1e-3)
     np.testing.assert_allclose(raw.predict(X), scaled.predict(X), rtol=1e-4)
     np.testing.assert_allclose(s.inputs(X), (X - X.mean(axis=0)) / X.std(axis=0), atol=1e-12)
@@ -93,9 +93,9 @@ def test_scaled_units_are_there_for_who_asks():
 def test_points_of_a_kernel_object_move_in_standard_deviations_of_the_columns():
     X, y = table(n=200)
     settings = METHODS["svgp"] | {"max_iter": 60}
-    plain = GPRegressor(Matern52([1.5, 40.0]), **settings).fit(X, y)
+    plain = GPRegressor(Matern52([1.5, 40.0]), **settings, effort="fast").fit(X, y)
     units = np.array([2.0**20, 2.0**-20])
-    moved = GPRegressor(Matern52([1.5, 40.0] * units), **settings).fit(units * X, y)
+    moved = GPRegressor(Matern52([1.5, 40.0] * units), **settings, effort="fast").fit(units * X, y)
     np.testing.assert_allclose(moved.predict(units * X), plain.predict(X), rtol=1e-8)
     np.testing.assert_allclose(moved.inducing_points_, units * plain.inducing_points_, rtol=1e-8)
     np.testing.assert_allclose(moved.kernel_.lengthscale, units * plain.kernel_.lengthscale, rtol=1e-8)
@@ -116,24 +116,24 @@ def test_a_warm_start_is_that_of_any_units():
 
 def test_one_lengthscale_for_many_columns_is_said_and_one_for_each_is_easy():
     X, y = table()
-    model = GPRegressor(Matern52(3.0), max_iter=3).fit(X, y)
+    model = GPRegressor(Matern52(3.0), max_iter=3, effort="fast").fit(X, y)
     assert "one lengthscale for all 2 columns; Matern52(…).ard(2) has one for each" in " ".join(model.notes_)
     kernel = (Matern52(3.0).on(0, 1) + RBF(2.0) * Periodic(1.0)).ard(2)
     parts = kernel.kernels[0].kernel, *kernel.kernels[1].kernels
     assert [np.shape(part.lengthscale) for part in parts] == [(2,), (2,), (2,)]
-    assert GPRegressor(Matern52(3.0).ard(2), max_iter=3).fit(X, y).kernel_.lengthscale.shape == (2,)
+    assert GPRegressor(Matern52(3.0).ard(2), max_iter=3, effort="fast").fit(X, y).kernel_.lengthscale.shape == (2,)
     assert (Matern52(3.0).ard(2).lengthscale == 3).all() and (RBF(2.0).on(3, 5).ard(9).kernel.lengthscale.shape) == (2,)
 
 
 @pytest.mark.parametrize(("lengthscale", "said"), [(1e-6, "no two rows are related"), (1e9, "all rows are alike")])
 def test_a_kernel_that_starts_far_from_the_units_of_its_columns_is_said(lengthscale, said):
-    model = GPRegressor(Matern52([lengthscale, lengthscale]), max_iter=3).fit(*table())
+    model = GPRegressor(Matern52([lengthscale, lengthscale]), max_iter=3, effort="fast").fit(*table())
     assert said in " ".join(model.notes_)
 
 
 def test_drawn_functions_take_rows_and_give_values_in_the_users_units():
     X, y = table()
-    for model in (GPRegressor(**EXACT).fit(X, y), GPRegressor(**COLLAPSED).fit(X, y)):
+    for model in (GPRegressor(**EXACT, effort="fast").fit(X, y), GPRegressor(**COLLAPSED, effort="fast").fit(X, y)):
         mean, std = model.predict(X[:5], return_std=True)
         noise = model.standardiser_.target_scale**2 * float(model.likelihood_.variance)
         draws = model.paths(3000, 0, features=4096)
@@ -150,5 +150,5 @@ def test_drawn_functions_take_rows_and_give_values_in_the_users_units():
 def test_drawn_rates_are_rates():
     X, _ = table()
     counts = np.random.default_rng(1).poisson(np.exp(np.sin(X[:, 0])))
-    rates = GPRegressor(likelihood="poisson", max_iter=5).fit(X, counts).paths(50, 0)(X)
+    rates = GPRegressor(likelihood="poisson", max_iter=5, effort="fast").fit(X, counts).paths(50, 0)(X)
     assert rates.shape == (50, N) and (rates > 0).all()

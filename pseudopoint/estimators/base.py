@@ -23,6 +23,7 @@ from ..recipes import Fitted, fit_model
 from ..starts.hyperparameters import STARTS, named_kernel
 from . import notes, predictive
 from .checks import checked, numbers, refuse_large, refuse_non_finite, unknown, validated, weights
+from .choosing import Chosen, as_chosen, searched, table
 from .saving import rebuilt, tree_of
 from .serving import block_sizes, evaluate, is_plain
 
@@ -56,7 +57,8 @@ class AbstractEstimator(BaseEstimator):
     n_iter_: Any
     n_rejected_: Any
     converged_: Any
-    mean_: Any = None  # model files of version 0.1.0 have none
+    selection_: Any = None  # model files of version 0.1.0 have none of these
+    mean_: Any = None
 
     def __init_subclass__(cls):
         """A docstring that refers to `names` for its parameters has them from there."""
@@ -130,19 +132,30 @@ class AbstractEstimator(BaseEstimator):
             described = likelihood(y, weight)
             if isinstance(settings.likelihood, AbstractLikelihood):
                 _refuse_unfit(described, scaling.target(given[1]), *given[1:3])
-            kernel, about_kernel = _start(settings, X, y, scale_target, scaling if own else None)
-            data = dataset(X, y, weight, noise, dtype=self._precision)
             if coarse:
                 settings = settings._replace(dtype=self._precision)
-            if not isinstance(settings.inducing, str):
-                settings = settings._replace(inducing=_given_points(settings.inducing, scaling, X.shape[1]))
-            fitted = fit_model(kernel, Offset.around(described, y, weight), data, settings, progress)
-            self._keep(scaling, fitted, own, said + about_kernel, settings.max_iter or 200)
-        return self
+            data = dataset(X, y, weight, noise, dtype=self._precision)
+            found = searched(settings, described, data, scaling, scale_target)
+            self.selection_ = table(found)
+            if found is not None:
+                chosen = as_chosen(found, rows[0], data, scaling, self._precision)
+            else:
+                kernel, about = _start(settings, X, y, scale_target, scaling if own else None)
+                chosen, said = Chosen(kernel, data, scaling), said + about
+            self._fit_chosen(settings, chosen, described, own, said, progress)
 
-    def _keep(self, scaling, fitted: Fitted, own_units: bool, said: list[str], limit: int):
-        host = lambda tree: jax.tree.map(np.asarray, tree)
-        self.kernel_, observed = host(fitted.model.kernel), host(fitted.model.likelihood)
+    def _fit_chosen(self, settings: Settings, chosen: Chosen, likelihood, own_units: bool, said: list[str], progress):
+        data = chosen.data
+        if not isinstance(settings.inducing, str):
+            settings = settings._replace(inducing=_given_points(settings.inducing, chosen.scaling, data.X.shape[1]))
+        likelihood = Offset.around(likelihood, np.asarray(data.y), np.asarray(data.weight))
+        fitted = fit_model(chosen.kernel, likelihood, data, settings, progress, chosen.warm)
+        self._keep(chosen, fitted, own_units, said, settings.max_iter or 200)
+
+    def _keep(self, chosen: Chosen, fitted: Fitted, own_units: bool, said: list[str], limit: int):
+        host, scaling = lambda tree: jax.tree.map(np.asarray, tree), chosen.scaling
+        observed, fitted = chosen.of_target(fitted)
+        self.kernel_ = host(fitted.model.kernel)
         self.likelihood_, self.mean_ = observed.parts()
         self.standardiser_, self.predictor_ = scaling, host(fitted.predictor)
         if own_units:  # the kernel is `InUnits`; from here on all is in the units of X
@@ -248,6 +261,7 @@ def _start(settings: Settings, X, y, scaled: bool, units: Standardiser | None) -
         check_columns(kernel, X.shape[1])
         at = kernel if units is None else InUnits(kernel, units.mean, units.scale)
         return at, notes.start_of_kernel(kernel, at, X)
+    kernel = "matern52" if kernel == "auto" else kernel
     lengthscale, variance = STARTS[settings.initial](X, y)
     # Without a scaled target, f is a logarithm or the like: of the size of one.
     return named_kernel(kernel, lengthscale, variance if scaled else 1.0, X.shape[1]), []

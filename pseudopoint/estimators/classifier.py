@@ -55,9 +55,11 @@ class GPClassifier(ClassifierMixin, AbstractEstimator):
     @no_type_check
     def __init__(
         self,
-        kernel: names.Kernel | AbstractKernel = "matern52",
+        kernel: names.Kernel | AbstractKernel = "auto",
         *,
         likelihood: names.ClassLikelihood | AbstractLikelihood = "auto",
+        input_warp: names.InputWarp = "auto",
+        effort: names.Effort = "balanced",
         method: names.Method = "auto",
         optimiser: names.Optimiser = "auto",
         posterior: names.Posterior = "whitened",

@@ -1,6 +1,6 @@
 """What estimators compute from a predictor, a likelihood p(y | f) and scaled rows X [N, D].
 
-All but `draw` and `covariance` are compiled and applied in blocks of rows by `serving.evaluate`.
+All but `draw` and `joint` are compiled and applied in blocks of rows by `serving.evaluate`.
 """
 
 import jax
@@ -9,8 +9,8 @@ import jax.numpy as jnp
 from ..linalg import factorise
 
 __all__ = [
-    "covariance",
     "draw",
+    "joint",
     "latent",
     "latent_mean",
     "log_density",
@@ -57,9 +57,12 @@ def mean_of_paths(paths, likelihood, X):
 
 
 @jax.jit
-def covariance(predictor, X):
-    """Joint covariance of the latent function at the rows of X, [N, N] or [C, N, N]."""
-    return predictor.covariance(X)
+def joint(predictor, likelihood, X):
+    """Mean [N] of y = f + noise and joint covariance [N, N], whose diagonal has the noise, under an additive
+    likelihood of f, the first latent function."""
+    K = predictor.covariance(X).reshape(-1, len(X), len(X))[0]
+    mean, variance = likelihood.predict(*predictor(X))
+    return mean, jnp.fill_diagonal(K, variance, inplace=False)
 
 
 @jax.jit

@@ -70,9 +70,12 @@ class GPRegressor(RegressorMixin, AbstractEstimator):
     @no_type_check
     def __init__(
         self,
-        kernel: names.Kernel | AbstractKernel = "matern52",
+        kernel: names.Kernel | AbstractKernel = "auto",
         *,
-        likelihood: names.RegressionLikelihood | AbstractLikelihood = "gaussian",
+        likelihood: names.RegressionLikelihood | AbstractLikelihood = "auto",
+        input_warp: names.InputWarp = "auto",
+        target_warp: names.TargetWarp = "auto",
+        effort: names.Effort = "balanced",
         method: names.Method = "auto",
         optimiser: names.Optimiser = "auto",
         posterior: names.Posterior = "whitened",
@@ -256,19 +259,23 @@ class GPRegressor(RegressorMixin, AbstractEstimator):
 
     def _joint_moments(self, rows):
         """Mean and joint covariance of y in its own units, at rows that were checked."""
-        if not self.likelihood_.additive:
+        inner, warped = self.likelihood_, self.likelihood_.warped
+        if warped is not None:
+            inner = warped[0]
+        if not inner.additive:
             raise ValueError(
                 f"return_cov is for real targets with noise, y = f + noise; the likelihood {self.likelihood_.name} has "
                 "return_std"
             )
         _refuse_many(rows)
-        mean, std = self._moments(rows)
         with computing(self._precision):
-            K = predictive.covariance(self.predictor_, self.standardiser_.inputs(rows, self._precision))
-            K = np.asarray(K, np.float64).reshape(-1, len(rows), len(rows))[0]  # of the first latent function
+            X = self.standardiser_.inputs(rows, self._precision)
+            f, total = (np.asarray(x, np.float64) for x in predictive.joint(self.predictor_, inner, X))
+        s = self.standardiser_
+        mean, covariance = (f, total) if warped is None else self.likelihood_.covariance(f, total)
+        mean = s.target_mean + s.target_scale * mean
         with np.errstate(over="ignore"):
-            covariance = (0.5 * (K + K.T) * self.standardiser_.target_scale) * self.standardiser_.target_scale
-            np.fill_diagonal(covariance, std**2)
+            covariance = (0.5 * (covariance + covariance.T) * s.target_scale) * s.target_scale
         if not np.isfinite(covariance).all():
             raise ValueError("the covariance is too large a number in squared units of y: ask for return_std")
         return mean, covariance

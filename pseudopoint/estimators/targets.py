@@ -66,6 +66,7 @@ def _levels(y):
 
 # By the names of `names.REGRESSION`: a target from the noise variance at the start.
 REGRESSION: dict[str, Callable[[float], Target]] = {
+    "auto": lambda noise: Target("auto", lambda y, w: Gaussian(noise), "real", known_noise=True),
     "gaussian": lambda noise: Target("gaussian", lambda y, w: Gaussian(noise), "real", known_noise=True),
     "heteroscedastic": lambda noise: Target("heteroscedastic", lambda y, w: Heteroscedastic(noise**0.5), "real"),
     "student_t": lambda noise: Target("student_t", lambda y, w: StudentT(noise**0.5), "real"),

@@ -6,6 +6,7 @@ with respect to r², where none but Matérn-1/2 has a singularity at zero distan
 + and *, and `kernel.on(0, 2)` acts on input columns 0 and 2 alone.
 """
 
+from .additive import *
 from .base import *
 from .distance import *
 from .plain import *

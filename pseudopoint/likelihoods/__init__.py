@@ -8,3 +8,4 @@ from .multiclass import *
 from .offset import *
 from .positive import *
 from .robust import *
+from .warped import *

@@ -1,7 +1,7 @@
 """What a likelihood is, and how quadrature serves it where no closed form is known."""
 
 from abc import abstractmethod
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -80,6 +80,11 @@ class AbstractLikelihood(Readable):
     def parts(self) -> tuple["AbstractLikelihood", Rows | None]:
         """The likelihood without the constant mean that an `Offset` adds to f, and that constant, or None."""
         return self, None
+
+    @property
+    def warped(self) -> tuple["AbstractLikelihood", Any] | None:
+        """The likelihood of w(y) and the warp w, where y itself is a monotone function of a target (`Warped`)."""
+        return None
 
     def at(self, noise: Rows) -> "AbstractLikelihood":
         """The likelihood of rows with a known noise variance of their own, which most likelihoods ignore."""

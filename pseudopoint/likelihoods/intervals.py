@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
-from scipy.special import expit
+from scipy.special import expit, ndtri
 
 from .base import AbstractLikelihood, Latent
 from .quadrature import in_blocks
@@ -22,6 +22,11 @@ def quantile(likelihood: AbstractLikelihood, mean: Latent, variance: Latent, p: 
     Cantelli's inequality brackets it: with mean m and standard deviation s of y,
         m − s √((1 − p)/p) ≤ y ≤ m + s √(p/(1 − p)).
     """
+    if likelihood.warped is not None:
+        inner, warp = likelihood.warped
+        return np.asarray(warp.inverse(quantile(inner, mean, variance, p)))
+    if likelihood.gaussian_noise is not None:
+        return mean + np.sqrt(variance + np.asarray(likelihood.gaussian_noise)) * ndtri(p)
     if likelihood.support == "classes":
         below = np.cumsum(np.exp(in_blocks(_log_probabilities, likelihood, mean, variance)), axis=0)
         return np.sum(below < p - TOLERANCE, axis=0).astype(float)

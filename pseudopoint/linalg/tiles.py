@@ -12,9 +12,10 @@ from contextlib import contextmanager
 
 import numpy as np
 from jaxtyping import Float
-from scipy.linalg import get_blas_funcs, get_lapack_funcs
 
-__all__ = ["Tiles", "workers"]
+from .host_blas import HostBlas
+
+__all__ = ["Tiles", "inverse_and_half_logdet", "workers"]
 
 Run = Callable[[Callable, Iterable], list]
 
@@ -43,9 +44,7 @@ class Tiles:
         self.edges = [*range(0, N, size), N]
         self.count, self.dtype = len(self.edges) - 1, np.dtype(dtype)
         self.tiles: dict[tuple[int, int], np.ndarray] = {}
-        names = ("gemm", "syrk", "trsm", "trmm"), ("potrf", "trtri", "lauum")
-        self.gemm, self.syrk, self.trsm, self.trmm = get_blas_funcs(names[0], dtype=self.dtype)
-        self.potrf, self.trtri, self.lauum = get_lapack_funcs(names[1], dtype=self.dtype)
+        self.blas = HostBlas(self.dtype)
 
     def rows(self, i: int) -> slice:
         """The rows of tile i."""
@@ -57,26 +56,21 @@ class Tiles:
 
     def factorise(self, run: Run) -> bool:
         """K → L with LLᵀ = K, N³/3 operations; returns whether K is positive definite."""
-        at = self.tiles
+        at, blas = self.tiles, self.blas
 
-        def solved(index):
-            at[index] = self.trsm(1.0, at[index[1], index[1]], at[index], side=1, lower=1, trans_a=1, overwrite_b=1)
+        def updated(index, k):
+            i, j = index
+            if i == j:
+                blas.syrk(-1.0, at[i, k], at[index])
+            else:
+                blas.gemm(-1.0, at[i, k], at[j, k], at[index], trans_b=True)
 
         for k in range(self.count):
-            at[k, k], failed = self.potrf(at[k, k], lower=1, clean=1, overwrite_a=1)
-            if failed or not np.isfinite(at[k, k][-1, -1]):
+            if not blas.factorise(at[k, k]) or not np.isfinite(at[k, k][-1, -1]):
                 return False
             below = range(k + 1, self.count)
-            run(solved, [(i, k) for i in below])
-
-            def updated(index, k=k):
-                i, j = index
-                if i == j:
-                    at[index] = self.syrk(-1.0, at[i, k], 1.0, at[index], lower=1, overwrite_c=1)
-                else:
-                    at[index] = self.gemm(-1.0, at[i, k], at[j, k], 1.0, at[index], trans_b=1, overwrite_c=1)
-
-            run(updated, [(i, j) for i in below for j in range(k + 1, i + 1)])
+            run(lambda i, k=k: blas.divide(at[i, k], at[k, k], transposed=True), below)
+            run(lambda index, k=k: updated(index, k), [(i, j) for i in below for j in range(k + 1, i + 1)])
         return True
 
     def half_logdet(self) -> float:
@@ -87,17 +81,14 @@ class Tiles:
         """K⁻¹b of the factor."""
         x, at, last = b.astype(self.dtype), self.tiles, self.count
         for k in range(last):
-            x[self.rows(k)] = self._solved(k, x, 0)
+            self.blas.solve(at[k, k], x[self.rows(k)], transposed=False)
             for i in range(k + 1, last):
                 x[self.rows(i)] -= at[i, k] @ x[self.rows(k)]
         for k in reversed(range(last)):
             for i in range(k + 1, last):
                 x[self.rows(k)] -= at[i, k].T @ x[self.rows(i)]
-            x[self.rows(k)] = self._solved(k, x, 1)
+            self.blas.solve(at[k, k], x[self.rows(k)], transposed=True)
         return x
-
-    def _solved(self, k, x, transposed):
-        return self.trsm(1.0, self.tiles[k, k], x[self.rows(k), None], lower=1, trans_a=transposed)[:, 0]
 
     def invert(self, run: Run) -> None:
         """L → K⁻¹, 2N³/3 operations. Tiles on the diagonal hold both triangles.
@@ -105,24 +96,26 @@ class Tiles:
         With K = LLᵀ, the last rows and columns of K⁻¹ are P = (L₂L₂ᵀ)⁻¹ of the last rows L₂ of L alone. A panel (D; B)
         of columns before them adds −PT and D⁻ᵀD⁻¹ + TᵀPT with T = BD⁻¹.
         """
-        at = self.tiles
+        at, blas = self.tiles, self.blas
         for j in reversed(range(self.count)):
-            D, _ = self.trtri(at[j, j], lower=1, overwrite_c=1)
-            below = range(j + 1, self.count)
-            T = dict(
-                zip(below, run(lambda i, j=j, D=D: self.trmm(1.0, D, at[i, j], side=1, lower=1), below), strict=True)
-            )
+            below, D = range(j + 1, self.count), at[j, j]
+            blas.invert(D)
+            run(lambda i, j=j, D=D: blas.multiply(at[i, j], D), below)
+            T = {i: at[i, j] for i in below}
 
             def column(i, j=j, T=T):
-                total = np.zeros_like(T[i])
+                total, corner = np.zeros_like(T[i]), np.zeros_like(at[j, j])
                 for k, t in T.items():
-                    P, transposed = (at[i, k], 0) if i >= k else (at[k, i], 1)
-                    total = self.gemm(-1.0, P, t, 1.0, total, trans_a=transposed, overwrite_c=1)
-                at[i, j] = total
-                return self.gemm(-1.0, T[i], total, trans_a=1)
+                    P, transposed = (at[i, k], False) if i >= k else (at[k, i], True)
+                    blas.gemm(-1.0, P, t, total, trans_a=transposed)
+                blas.gemm(-1.0, T[i], total, corner, trans_a=True)
+                return total, corner
 
-            corner = sum(run(column, below), self.lauum(D, lower=1, overwrite_c=1)[0])
-            at[j, j] = np.asfortranarray(np.tril(corner) + np.tril(corner, -1).T)
+            blas.gram(D)
+            for i, (total, corner) in zip(below, run(column, below), strict=True):
+                at[i, j] = total
+                D += corner
+            at[j, j] = np.asfortranarray(np.tril(D) + np.tril(D, -1).T)
 
     def inverse_factor(self, run: Run) -> Float[np.ndarray, "N N"]:
         """L⁻¹ of the factor, N³/3 operations, by rows of WL = I: a product with W is as exact as a solution."""
@@ -133,9 +126,21 @@ class Tiles:
             for j in reversed(range(i + 1)):
                 total = mine.get(j, np.zeros_like(self.tiles[i, j]))
                 for k in range(j + 1, i + 1):
-                    total = self.gemm(-1.0, mine[k], self.tiles[k, j], 1.0, total, overwrite_c=1)
-                mine[j] = self.trsm(1.0, self.tiles[j, j], total, side=1, lower=1, overwrite_b=1)
+                    self.blas.gemm(-1.0, mine[k], self.tiles[k, j], total)
+                self.blas.divide(total, self.tiles[j, j])
+                mine[j] = total
                 W[self.rows(i), self.rows(j)] = mine[j]
 
         run(row, reversed(range(self.count)))
         return W
+
+
+def inverse_and_half_logdet(K: Float[np.ndarray, "N N"]) -> tuple[Float[np.ndarray, "N N"], float]:
+    """K⁻¹ and ½ log |K| of a positive definite matrix; NaN where it has no Cholesky factor."""
+    tiles, run = Tiles(len(K), len(K), K.dtype), lambda function, tasks: [function(task) for task in tasks]
+    tiles.tiles[0, 0] = np.array(K, order="F")
+    if not tiles.factorise(run):
+        return np.full_like(K, np.nan), np.nan
+    half_logdet = tiles.half_logdet()
+    tiles.invert(run)
+    return tiles.tiles[0, 0], half_logdet

@@ -56,7 +56,7 @@ CLOSE = 1e-6  # nats a row: where the search for the best q ends
 # Values of latent functions at rows beyond which that search repays the compilation of faster exponentials.
 MANY_VALUES = 5000
 
-Fit = Callable[[Model, Dataset, Settings, Progress | None], Fitted]
+Fit = Callable[[Model, Dataset, Settings, Progress | None, Model | None], Fitted]
 
 
 def fit_model(
@@ -65,14 +65,19 @@ def fit_model(
     data: Dataset,
     settings: Settings,
     progress: Progress | None = None,
+    warm: Model | None = None,
 ) -> Fitted:
     """A model of `data` (standardised, [N, D]) by `settings.method`.
+
+    `warm` is a model with a Gaussian likelihood whose hyperparameters are a better start than those of `kernel`, around
+    which the prior of lengthscales is.
 
     Raises FitError with cause and remedy when a covariance matrix cannot be factorised, the fit is not finite, or the
     method does not suit the likelihood.
     """
     method, reason, run = _chosen(settings, likelihood, len(data))
-    fitted = run(cast(Model(kernel, likelihood), data.X.dtype), data, settings, progress)
+    warm = None if warm is None else cast(Model(warm.kernel, warm.likelihood), data.X.dtype)
+    fitted = run(cast(Model(kernel, likelihood), data.X.dtype), data, settings, progress, warm)
     if not np.isfinite(fitted.bound):
         raise FitError(explain(fitted.model, data))
     return fitted._replace(method=method, reason=reason + fitted.reason)
@@ -129,24 +134,24 @@ def _fit_by(method, likelihood) -> Fit:
 # --- Full passes -----------------------------------------------------------------------------------------------------
 
 
-def _fit_whole(bound, model, data, settings, progress) -> Fitted:
+def _fit_whole(bound, model, data, settings, progress, warm=None) -> Fitted:
     """A bound of the full Gaussian process, N³, by a compiled program."""
     prior = LengthscalePrior.around(model.kernel, settings)
-    result = maximise(OfBound(bound, solved=True), prior, model, data, settings.max_iter or 200, progress)
+    result = maximise(OfBound(bound, solved=True), prior, warm or model, data, settings.max_iter or 200, progress)
     report = result.aux._replace(predictor=result.aux.predictor.first(len(data)))
     return _fitted(result, report, ())
 
 
-def _fit_exact(model, data, settings, progress) -> Fitted:
+def _fit_exact(model, data, settings, progress, warm=None) -> Fitted:
     """The exact evidence; on CPUs its factors are the host's."""
     if jax.default_backend() != "cpu":
-        return _fit_whole(marginal, model, data, settings, progress)
+        return _fit_whole(marginal, model, data, settings, progress, warm)
     prior, max_iter, float32_start = LengthscalePrior.around(model.kernel, settings), settings.max_iter or 200, None
     if settings.float32_start and len(data) > FLOAT32_ROWS:
         few = sample(data, ERROR_ROWS, settings.seed)
         float32_start = float32_start_of(model.kernel, few, float(np.sum(np.asarray(data.weight))), few.X)
     climb = partial(maximise, OfBound(given_evidence), prior, host=evidence_on_host)
-    large = len(data) > 2 * EXACT_SAMPLE
+    large, model = len(data) > 2 * EXACT_SAMPLE, warm or model
     if large:  # most iterations are on a sample, where one costs a tenth or less
         few = sample(data, EXACT_SAMPLE, settings.seed)
         model = climb(model, few, min(SAMPLE_ITERATIONS, 10 * max_iter), None).model
@@ -157,14 +162,14 @@ def _fit_exact(model, data, settings, progress) -> Fitted:
     return _fitted(result, Report(at.value, at.standard, at.upper(), at.predictor()), notes)
 
 
-def _fit_collapsed(model, data, settings, progress) -> Fitted:
+def _fit_collapsed(model, data, settings, progress, warm=None) -> Fitted:
     """The collapsed bound, whose q is the best one."""
     prior = LengthscalePrior.around(model.kernel, settings)
-    model, notes, float32_start = start_sparse(model, data, settings, prior)
+    model, notes, float32_start = start_sparse(model, data, settings, prior, warm)
     return _maximised(collapsed, prior, model, data, settings, progress, notes, float32_start=float32_start)
 
 
-def _fit_orthogonal(model, data, settings, progress) -> Fitted:
+def _fit_orthogonal(model, data, settings, progress, warm=None) -> Fitted:
     """The collapsed bound of the orthogonal family."""
     prior = LengthscalePrior.around(model.kernel, settings)
     Z, O, notes = place_points(model, data, settings)
@@ -178,7 +183,7 @@ def _maximised(bound, prior, model, data, settings, progress, notes, **options) 
     return _finish(bound, result, data, settings, notes)
 
 
-def _fit_profile(model, data, settings, progress) -> Fitted:
+def _fit_profile(model, data, settings, progress, warm=None) -> Fitted:
     """The bound at its best q, which an inner loop of natural gradients finds at every step of L-BFGS-B."""
     prior = LengthscalePrior.around(model.kernel, settings)
     model, notes = start_raced(model, data, settings, prior)
@@ -189,12 +194,12 @@ def _fit_profile(model, data, settings, progress) -> Fitted:
 # --- Minibatches -----------------------------------------------------------------------------------------------------
 
 
-def _fit_svgp(model, data, settings, progress) -> Fitted:
+def _fit_svgp(model, data, settings, progress, warm=None) -> Fitted:
     """Natural gradients and Adam on minibatches, or a named optimiser, under Gaussian noise; in the end q is the best
     one for all rows."""
     if settings.optimiser == "auto":
         prior = LengthscalePrior.around(model.kernel, settings)
-        model, notes, _ = start_sparse(model, data, settings, prior)
+        model, notes, _ = start_sparse(model, data, settings, prior, warm)
         Z = model.posterior.Z
         model = Model(model.kernel, model.likelihood, Whitened(Z, prior_q(Z)))
     else:
@@ -203,7 +208,7 @@ def _fit_svgp(model, data, settings, progress) -> Fitted:
     return _finish(collapsed, result, data, settings, notes)
 
 
-def _fit_minibatches(model, data, settings, progress) -> Fitted:
+def _fit_minibatches(model, data, settings, progress, warm=None) -> Fitted:
     """As `_fit_svgp` under any likelihood; in the end q converges with all else held fixed."""
     model, notes = start_plain(model, data, settings)
     # Several latent functions spend most of their time in exponentials, which float32 computes faster.
@@ -221,7 +226,7 @@ def _fit_minibatches(model, data, settings, progress) -> Fitted:
     return _settle(result, learned, data, notes, converged=at_once)._replace(reason=_how_it_ended(settings, result))
 
 
-def _fit_family(model, data, settings, progress) -> Fitted:
+def _fit_family(model, data, settings, progress, warm=None) -> Fitted:
     """Any posterior family: its own natural gradient and Adam for all else, then an epoch for q alone; or a named
     optimiser."""
     model, notes = start_plain(model, data, settings)

@@ -18,7 +18,7 @@ from ..bounds.row_sums import chunk_size
 from ..compilation import bucket, mode_of_evaluations, same_shape_sample
 from ..data import Dataset, padded
 from ..linalg import explain_failure
-from ..optimise.fullbatch import FitError, Objective, OptimiseResult, best_q, lbfgsb_in_rounds
+from ..optimise.fullbatch import ROUND, FitError, Objective, OptimiseResult, best_q, lbfgsb_in_rounds
 from ..optimise.minibatch import with_q
 from ..params import Trainable, cast, trainable
 from ..posteriors import Model
@@ -168,7 +168,7 @@ def maximise(
         before=host and _Before(host),
     )
     probe = None
-    if numbers.size > FEW and box is None:
+    if numbers.size > FEW and box is None and (M or max_iter > ROUND):
         probe = (sample(data, EXACT_SAMPLE, 0) if host else subset(objective, data, M, 0, PROBE_ROWS)), prior
     min_gain = (MIN_GAIN if M else 0.0) if min_gain is None else min_gain
     rounds = {"probe": probe, "float32_start": float32_start, "box": box, "min_gain": min_gain}

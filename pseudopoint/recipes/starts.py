@@ -89,7 +89,7 @@ def start_raced(model, data, settings, prior) -> tuple[Model, Notes]:
     return start, _notes(name, len(start.posterior.Z), M)
 
 
-def start_sparse(model, data, settings, prior) -> tuple[Model, Notes, Float32Start | None]:
+def start_sparse(model, data, settings, prior, given=None) -> tuple[Model, Notes, Float32Start | None]:
     """A `Collapsed` model, where its points came from, and the test for a start in float32.
 
     Up to `RACE_ROWS` rows the starts are every placement with the hyperparameters as they are and with warm ones. All
@@ -103,7 +103,9 @@ def start_sparse(model, data, settings, prior) -> tuple[Model, Notes, Float32Sta
     if settings.float32_start and len(data) > RACE_ROWS:
         few, rows = sample(data, ERROR_ROWS, settings.seed), float(np.sum(np.asarray(data.weight)))
         float32_start = float32_start_of(model.kernel, few, rows)
-    if settings.warm:
+    if given is not None:  # by a search, which tried several starts
+        bases = {" (search)": _limited(given, model, data.X.dtype)}
+    elif settings.warm:
         warm = _warm(model, data, settings, prior, np.float32 if float32_start else data.X.dtype)
         bases = ({} if len(data) > RACE_ROWS else bases) | {" (warm)": warm}
     for origin, base in bases.items():
@@ -149,13 +151,18 @@ def _warm(model, data, settings, prior, dtype) -> Model:
     held = held_points(settings)
     box = box_around(trainable(start, *held), kernel=np.log(WARM_FACTOR), likelihood=np.inf, posterior=0.0)
     learned = maximise(objective, prior, start, few, WARM_ITERATIONS, None, *held, box=box).model
+    return _limited(learned, model, data.X.dtype)
+
+
+def _limited(learned: Model, model: Model, dtype) -> Model:
+    """What few rows cannot show is limited by the start `model` (`_warm`)."""
     noisier = max(learned.likelihood, model.likelihood, key=lambda likelihood: float(likelihood.gaussian_noise))
     kernel = learned.kernel
     if kernel.scales is not None:
         lengthscale, variance = (np.asarray(x) for x in model.kernel.scales)
         limited = np.minimum(kernel.scales[0], 2 * lengthscale), np.minimum(kernel.scales[1], variance)
         kernel = eqx.tree_at(lambda k: k.scales, kernel, limited)
-    return cast(Model(kernel, noisier), data.X.dtype)
+    return cast(Model(kernel, noisier), dtype)
 
 
 def _on_few_rows(model, data, settings) -> tuple[Model, Dataset]:

@@ -21,6 +21,13 @@ KERNELS: dict[str, Callable[[Float[np.ndarray, " D"], float], k.AbstractKernel]]
     "linear": lambda lengthscale, variance: (
         k.Linear(np.full(len(lengthscale), variance / len(lengthscale))) + k.Constant(variance)
     ),
+    "additive": lambda lengthscale, variance: (
+        k.Additive(np.ones(len(lengthscale)), np.full(len(lengthscale), variance / 2 / len(lengthscale)))
+        + k.Matern52(lengthscale, variance / 2)
+    ),
+    "matern52_linear": lambda lengthscale, variance: (
+        k.Linear(np.full(len(lengthscale), variance / len(lengthscale))) + k.Matern52(lengthscale, variance)
+    ),
 }
 
 

@@ -12,7 +12,7 @@ from ..result import OptimiseResult
 from .lbfgs import CONVERGED, LIMIT, descend, remaining
 from .objective import Objective
 
-__all__ = ["lbfgsb_in_rounds", "units"]
+__all__ = ["ROUND", "lbfgsb_in_rounds", "units"]
 
 ROUND = 16  # iterations of the first round; each later one has twice as many as the one before
 FLAT = 1e-4  # of the greatest curvature: the least that a unit is made from

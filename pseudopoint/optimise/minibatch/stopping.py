@@ -14,7 +14,7 @@ from ..transformation import GradientTransformation
 
 __all__ = ["adam_until_flat", "begin_fall", "end_of_fall", "fall", "is_flat"]
 
-GAIN = 0.004  # nats a row in 100 steps: a bound that rises by less is flat
+GAIN = 0.002  # nats a row in 100 steps: a bound that rises by less is flat
 WINDOWS, FEWEST = 4, 3  # two windows of a quarter of the segments each are compared, of 3 segments or more
 SHARE, SHORTEST = 0.5, 100  # steps with a falling rate, as a share of those before, and at least
 NEVER = np.iinfo(np.int32).max
@@ -49,7 +49,7 @@ def adam_until_flat(rate: float) -> GradientTransformation:
 
 
 def is_flat(bounds: Sequence[float] | np.ndarray, segment: int, rows: float) -> bool:
-    """Whether the mean bounds of equal segments of steps rise by less than 0.004 nats a row in 100 steps.
+    """Whether the mean bounds of equal segments of steps rise by less than 0.002 nats a row in 100 steps.
 
     The mean of the last quarter of the segments is compared with that of the quarter before. The standard error of
     their difference, from the spread within both, is added twice: where batches differ much, more steps have to show

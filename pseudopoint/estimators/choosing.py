@@ -1,0 +1,102 @@
+"""What a search chooses for an estimator: when there is one, and how its warps enter the data and the likelihood."""
+
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from ..data import Dataset, Standardiser, dataset
+from ..kernels import AbstractKernel
+from ..likelihoods import AbstractLikelihood, Warped
+from ..names import Settings
+from ..posteriors import Model
+from ..recipes import Fitted, Found, search
+
+__all__ = ["Chosen", "as_chosen", "searched", "table"]
+
+FEWEST = 20  # rows: fewer tell nothing of kernels and warps
+
+
+class Chosen(NamedTuple):
+    """What is fitted: a kernel at the centre of its prior, data and scaling with warps, a warmer start if one is known,
+    the warp of the target and Σ wᵢ log w′(yᵢ)."""
+
+    kernel: AbstractKernel
+    data: Dataset
+    scaling: Standardiser
+    warm: Model | None = None
+    warp: Any = None
+    jacobian: float = 0.0
+
+    def of_target(self, fitted: Fitted) -> tuple[AbstractLikelihood, Fitted]:
+        """The likelihood of the target itself, and the fit with bounds on its evidence."""
+        observed = jax.tree.map(np.asarray, fitted.model.likelihood)
+        if self.warp is None:
+            return observed, fitted
+        bounds = {name: getattr(fitted, name) + self.jacobian for name in ("bound", "vfe", "upper")}
+        return Warped(observed, self.warp), fitted._replace(**bounds)
+
+
+def searched(
+    settings: Settings, likelihood: AbstractLikelihood, data: Dataset, scaling: Standardiser, scale_target: bool
+) -> Found | None:
+    """What the search finds, of standardised data in float64; None where there is none: `effort="fast"`, another
+    likelihood than a Gaussian one, a kernel object, columns or a target that are not scaled, an optimiser or posterior
+    by name, few rows, or a constant target.
+
+    Raises ValueError for a warp that is asked for where there is none.
+    """
+    warp_target = settings.target_warp != "none" and not np.any(np.asarray(data.noise) > 0)
+    reasons = {
+        "effort='fast'": settings.effort == "fast",
+        f"the likelihood {likelihood.name}": likelihood.gaussian_noise is None,
+        "a kernel object": not isinstance(settings.kernel, str),
+        "scale_inputs=False": settings.scale_inputs is False,
+        "scale_target=False": not scale_target,
+        f"optimiser={settings.optimiser!r}": settings.optimiser != "auto",
+        f"posterior={settings.posterior!r}": settings.posterior != "whitened",
+        f"fewer than {FEWEST} different rows": len(data) < FEWEST,
+        "a constant target": not np.ptp(np.asarray(data.y)) > 0,
+    }
+    against = [reason for reason, holds in reasons.items() if holds]
+    if against or not scaling.varies.any():
+        _refuse(settings, "input_warp", against)
+        _refuse(settings, "target_warp", against)
+        return None
+    if not warp_target and settings.target_warp not in ("auto", "none"):
+        _refuse(settings, "target_warp", ["noise_variance"])
+    scale = np.where(scaling.varies, scaling.scale, 1.0)
+    zeros = np.where(scaling.varies, -scaling.mean / scale, -np.inf)
+    return search(data, settings, zeros, -scaling.target_mean / scaling.target_scale, warp_target)
+
+
+def _refuse(settings: Settings, name: str, against: list[str]) -> None:
+    word = getattr(settings, name)
+    if word not in ("auto", "none") and against:
+        raise ValueError(f"{name}={word!r} does not go together with {against[0]}: use {name}='none'")
+
+
+def as_chosen(found: Found, X: np.ndarray, data: Dataset, scaling: Standardiser, precision: str) -> Chosen:
+    """The data, of which X are the inputs in the user's units, with the warps that were found."""
+    if any(warp is not None for warp in found.inputs):
+        scaling = replace(scaling, warps=found.inputs)
+    y, jacobian = np.asarray(data.y), 0.0
+    if found.target is not None:
+        jacobian = float(np.asarray(data.weight) @ found.target.log_slope(y))
+        y = found.target(y)
+    warped = dataset(scaling.inputs(X, precision), y, data.weight, data.noise, dtype=precision)
+    return Chosen(found.base, warped, scaling, found.model, found.target, jacobian)
+
+
+def table(found: Found | None) -> dict[str, Any]:
+    """`selection_`: what was tried, in columns."""
+    trials = () if found is None else found.trials
+    columns = {
+        "part": [trial.part for trial in trials],
+        "choice": [trial.choice for trial in trials],
+        "log_evidence": np.array([trial.evidence for trial in trials]),
+        "chosen": np.array([trial.chosen for trial in trials], bool),
+        "seconds": np.array([trial.seconds for trial in trials]),
+    }
+    return columns

@@ -1,0 +1,46 @@
+"""A sum of functions of one column each."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jaxtyping import Array, Float
+
+from ..params import positive
+from .base import AbstractKernel, Scale
+
+__all__ = ["Additive"]
+
+
+class Additive(AbstractKernel):
+    """Σ_d variance_d exp(−½ (x_d − z_d)²/lengthscale_d²): f is a sum of one smooth function of each column (Duvenaud,
+    Nickisch and Rasmussen 2011, first order).
+
+    What is learned of one column at some place holds for all values of the others, so that few rows determine many
+    columns. As a `Sum` of `RBF(…).on(d)` it would be as many programs as columns; here it is one loop.
+    """
+
+    lengthscale: Scale = positive(default=1.0)
+    variance: Scale = positive(default=1.0)
+
+    def ard(self, D: int) -> AbstractKernel:
+        """One lengthscale and one variance for each of D columns."""
+        wide = [np.broadcast_to(np.asarray(x), (D,)) for x in (self.lengthscale, self.variance)]
+        return eqx.tree_at(lambda k: [k.lengthscale, k.variance], self, wide)
+
+    def __call__(self, X: Float[Array, "N D"], Z: Float[Array, "M D"]) -> Float[Array, "N M"]:
+        """[k(xᵢ, zⱼ)]; memory O(NM), also for the derivative, which computes each column's part again."""
+        lengthscale, variance = (jnp.broadcast_to(x, X.shape[1:]) for x in (self.lengthscale, self.variance))
+
+        @jax.checkpoint
+        def add(total, column):
+            x, z, v = column
+            return total + v * jnp.exp(-0.5 * (x[:, None] - z) ** 2), None
+
+        columns = (X / lengthscale).T, (Z / lengthscale).T, variance
+        return lax.scan(add, jnp.zeros((len(X), len(Z)), X.dtype), columns)[0]
+
+    def diag(self, X: Float[Array, "N D"]) -> Float[Array, " N"]:
+        """Σ_d variance_d · 1."""
+        return jnp.sum(jnp.broadcast_to(self.variance, X.shape[1:])) * jnp.ones_like(X[:, 0])

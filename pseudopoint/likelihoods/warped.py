@@ -1,0 +1,97 @@
+"""A real target that is a monotone function of one with normal noise."""
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float
+from numpy.polynomial.hermite_e import hermevander
+
+from ..warps import AbstractWarp
+from .base import AbstractLikelihood, Latent, Moments, Rows
+from .quadrature import rule
+
+__all__ = ["Warped"]
+
+NODES, WEIGHTS = rule(40)
+DEGREES = 24  # of the Hermite series of a covariance; the terms of a warp fall off like 1/k!
+
+
+class Warped(AbstractLikelihood):
+    """p(y | f) = p(w(y) | f) w′(y): `likelihood` describes the warped target w(y) (Snelson et al. 2003).
+
+    The fit needs no bound of its own: it is that of w(y), whose log evidence differs from that of y by Σ log w′(yᵢ).
+    Log densities, distribution functions and quantiles are exact. Mean and variance of y are integrals over a normal
+    w(y), by quadrature. Where its noise depends on x, w(y) is a mixture of normals, for which the mean of an
+    exponential is infinite: there they are those of a normal w(y) with the mixture's mean and variance.
+    """
+
+    likelihood: AbstractLikelihood
+    warp: AbstractWarp
+
+    @property
+    def name(self) -> str:
+        return self.likelihood.name
+
+    @property
+    def latents(self) -> int:
+        return self.likelihood.latents
+
+    @property
+    def warped(self) -> tuple[AbstractLikelihood, AbstractWarp]:
+        """The likelihood of w(y), and w."""
+        return self.likelihood, self.warp
+
+    def log_prob(self, f: Latent, y: Rows) -> Rows:
+        """log p(w(y) | f) + log w′(y); −∞ where w has no value."""
+        return self._of_target(self.likelihood.log_prob(f, self.warp(y)), y)
+
+    def log_density(self, mean: Latent, variance: Latent, y: Rows) -> Rows:
+        """log E p(w(y) | f) + log w′(y)."""
+        return self._of_target(self.likelihood.log_density(mean, variance, self.warp(y)), y)
+
+    def _of_target(self, density, y):
+        slope = self.warp.log_slope(y)
+        known = jnp.isfinite(slope)
+        return jnp.where(known, density + jnp.where(known, slope, 0), -jnp.inf)
+
+    def moments(self, f: Latent) -> Moments:
+        """Mean and variance of w⁻¹(f + ε)."""
+        return self._integrated(*self.likelihood.moments(f))
+
+    def predict(self, mean: Latent, variance: Latent) -> Moments:
+        """Mean and variance of w⁻¹(f + ε) for f ~ N(mean, variance)."""
+        return self._integrated(*self.likelihood.predict(mean, variance))
+
+    def _integrated(self, mean, variance) -> Moments:
+        """Of w(y) ~ N(mean, variance)."""
+        at = mean[..., None] + jnp.sqrt(variance)[..., None] * jnp.asarray(NODES, mean.dtype)
+        y, weights = self.warp.inverse(at), jnp.asarray(WEIGHTS, mean.dtype)
+        first = y @ weights
+        return Moments(first, (y - first[..., None]) ** 2 @ weights)
+
+    def cdf(self, f: Latent, y: Rows) -> Rows:
+        """P(Y ≤ y | f) of w(y)."""
+        return self.likelihood.cdf(f, self.warp(y))
+
+    def predictive_cdf(self, mean: Latent, variance: Latent, y: Rows) -> Rows:
+        """P(Y ≤ y) of w(y)."""
+        return self.likelihood.predictive_cdf(mean, variance, self.warp(y))
+
+    def covariance(
+        self, mean: Float[np.ndarray, " N"], covariance: Float[np.ndarray, "N N"]
+    ) -> tuple[Float[np.ndarray, " N"], Float[np.ndarray, "N N"]]:
+        """Mean [N] and covariance [N, N] of y where w(y) is jointly normal with these, the noise included.
+
+        With w⁻¹(μᵢ + sᵢξ) = Σₖ cᵢₖ Heₖ(ξ)/√k! and the correlation ρ of two normal numbers, E Heₖ(ξ) Heₗ(ξ′) = k! ρᵏ
+        where k = l and 0 otherwise (Mehler), so that Cov(yᵢ, yⱼ) = Σₖ cᵢₖ cⱼₖ ρᵢⱼᵏ over k ≥ 1.
+        """
+        std = np.sqrt(np.diagonal(covariance))
+        y = np.asarray(self.warp.inverse(mean[:, None] + std[:, None] * NODES))
+        norms = np.cumprod(np.r_[1.0, np.sqrt(np.arange(1, DEGREES))])
+        coefficients = (y * WEIGHTS) @ (hermevander(NODES, DEGREES - 1) / norms)
+        correlation = covariance / std[:, None] / std
+        total, power = np.zeros_like(covariance), np.ones_like(covariance)
+        for c in coefficients.T[1:]:
+            power = power * correlation
+            total += c[:, None] * c * power
+        np.fill_diagonal(total, ((y - coefficients[:, :1]) ** 2) @ WEIGHTS)
+        return coefficients[:, 0], total

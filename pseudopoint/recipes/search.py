@@ -1,0 +1,304 @@
+"""The choice of start, warps and kernel by the evidence of a sample of rows.
+
+The exact log evidence of a few hundred rows takes milliseconds, and orders kernels and warps as the density of new rows
+does, without holding rows back. So a search goes through the parts of a model in turn. In each it tries the
+alternatives to what it has, from the hyperparameters where that ended, and keeps the one of the highest evidence. A
+warp of the target counts with its Jacobian, Σ wᵢ log w′(yᵢ), so that the evidence is that of the same numbers y.
+
+The sample depends on the rows and the seed alone: not on their order, the order of columns, or units.
+"""
+
+import time
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import numpy as np
+from jaxtyping import Array, Float
+
+from ..bounds import evidence_on_host, given_evidence, marginal
+from ..compilation import program
+from ..data import Dataset, dataset, take
+from ..kernels import AbstractKernel
+from ..likelihoods import Gaussian
+from ..linalg import inverse_and_half_logdet
+from ..optimise.fullbatch import FitError
+from ..params import cast
+from ..posteriors import Model
+from ..starts.hyperparameters import named_kernel, robust, ulapane
+from ..starts.warps import Warps, input_warps, target_warps
+from .objectives import OfBound, maximise
+from .prior import LengthscalePrior
+
+__all__ = ["GRAMMAR", "Found", "Trial", "search"]
+
+SAMPLE = {"balanced": 600, "thorough": 1500}  # rows
+FIRST, SHORT, LONG = 10, 12, 25  # iterations: of a race, of a change, of what won
+WORTH = 2.0  # nats that a change has to gain
+FINALISTS = 2  # kernels that are fitted for longer
+SCALES = (1.0, 0.3, 0.1)  # of the first lengthscales, in units of those of the robust start
+# Kernels that a search tries beside Matérn 5/2, with which it begins.
+GRAMMAR = ("matern32", "matern12", "rbf", "rational_quadratic", "additive", "matern52_linear")
+
+
+class Trial(NamedTuple):
+    """What was tried for a part of the model: log evidence of the sample (nats), whether it was taken, and seconds."""
+
+    part: str
+    choice: str
+    evidence: float
+    chosen: bool
+    seconds: float
+
+
+class Found(NamedTuple):
+    """The model where a search ended, its warps (one or None for each column; one or None of the target), and trials.
+
+    `base` is the kernel at its first lengthscales, around which their prior is.
+    """
+
+    name: str
+    base: AbstractKernel
+    model: Model
+    inputs: Warps
+    target: Any
+    trials: tuple[Trial, ...]
+
+
+class State(NamedTuple):
+    """A candidate: kernel by name, model, warps, and the log evidence of the sample with the Jacobian, −∞ before."""
+
+    name: str
+    model: Any
+    inputs: Warps
+    target: Any
+    evidence: float = -np.inf
+
+    def anew(self, **changes: Any) -> "State":
+        """Another candidate, whose evidence is not known."""
+        return self._replace(**{"evidence": -np.inf} | changes)
+
+
+class Rows(NamedTuple):
+    """The sample: standardised inputs and target, weights, known noise, and where the user's zeros lie among them."""
+
+    X: Float[np.ndarray, "N D"]
+    y: Float[np.ndarray, " N"]
+    weight: Float[np.ndarray, " N"]
+    noise: Float[np.ndarray, " N"]
+    zeros: Float[np.ndarray, " D"]
+    zero: float
+
+    def inputs(self, warps: Warps) -> Float[np.ndarray, "N D"]:
+        """The inputs after these warps."""
+        return np.column_stack([x if w is None else w(x) for x, w in zip(self.X.T, warps, strict=True)])
+
+    def of(self, state: State) -> Dataset:
+        """The rows as the model of a candidate sees them."""
+        y = self.y if state.target is None else state.target(self.y)
+        return dataset(self.inputs(state.inputs), y, self.weight, self.noise, dtype=np.float64)
+
+    def jacobian(self, warp: Any) -> float:
+        """Σ wᵢ log w′(yᵢ)."""
+        return 0.0 if warp is None else float(self.weight @ warp.log_slope(self.y))
+
+
+def search(data: Dataset, settings: Any, zeros: Float[np.ndarray, " D"], zero: float, warp_target: bool) -> Found:
+    """The parts that the settings leave open, chosen by the evidence of a sample of `data`, which is standardised.
+
+    `zeros` [D] and `zero` are the places of 0 of the user's units in the columns and in the target. Without
+    `warp_target` the target stays as it is. Raises FitError where no start has an evidence.
+    """
+    few = _sample(data, SAMPLE[settings.effort], settings.seed)
+    run = _Search(Rows(*(np.asarray(x, float) for x in (few.X, few.y, few.weight, few.noise)), zeros, zero), settings)
+    state = run.start()
+    if settings.input_warp != "none":
+        state = run.warp_inputs(state)
+    if warp_target:
+        state = run.warp_target(state)
+    if settings.kernel == "auto":
+        state = run.choose_kernel(state)
+        if warp_target:  # again, by what the kernel leaves unexplained
+            state = run.warp_target(state)
+    return Found(state.name, run.base(state.name), state.model, state.inputs, state.target, tuple(run.trials))
+
+
+def _sample(data: Dataset, size: int, seed: int) -> Dataset:
+    """At most `size` rows, whatever the order of rows and columns: drawn from the rows in the order of their targets
+    and, where those are equal, of their distances from the middle."""
+    X, y = np.asarray(data.X), np.asarray(data.y)
+    order = np.lexsort((np.round(np.sum(X**2, axis=1), 9), y))
+    drawn = np.random.default_rng(seed).permutation(len(y))[:size]
+    return take(data, order[np.sort(drawn)])
+
+
+class _Search:
+    """A sample, settings, and what was tried."""
+
+    def __init__(self, rows: Rows, settings: Any):
+        self.rows, self.settings = rows, settings
+        self.trials: list[Trial] = []
+
+    # --- the parts ---
+
+    def start(self) -> State:
+        """The best of several first lengthscales."""
+        rows, settings = self.rows, self.settings
+        name, D = "matern52" if settings.kernel == "auto" else settings.kernel, rows.X.shape[1]
+        lengthscale, variance = robust(rows.X, rows.y)
+        starts = {f"robust × {scale:g}": (scale * lengthscale, variance) for scale in SCALES} | _ulapane(rows)
+        noise, as_they_are = Gaussian(settings.initial_noise), (None,) * D
+        states = {
+            choice: State(name, cast(Model(named_kernel(name, *numbers, D), noise), np.float64), as_they_are, None)
+            for choice, numbers in starts.items()
+        }
+        choice, state = self.best("start", states, FIRST)
+        if not np.isfinite(state.evidence):
+            raise FitError("the log evidence of a sample of the rows is not finite at any start")
+        return self.taken("start", choice, self.climbed(state, LONG))
+
+    def warp_inputs(self, state: State) -> State:
+        """No warps, the same kind of warp for all columns, or for each column the one of highest evidence."""
+        offered = input_warps(self.rows.X, self.rows.weight, self.rows.zeros)
+        kinds = sorted({kind for warps in offered for kind in warps})
+        alike = {kind: state.anew(inputs=tuple(warps.get(kind) for warps in offered)) for kind in kinds}
+        if self.settings.input_warp != "auto":
+            return self.only("inputs", self.settings.input_warp, alike, state)
+        choice, state = self.changed("inputs", "none", state, alike)
+        by_column = state.anew(inputs=self._by_column(state, offered))
+        if by_column.inputs != state.inputs:
+            choice, state = self.changed("inputs", choice, state, {"by column": by_column})
+        return self.taken("inputs", choice, state)
+
+    def _by_column(self, state: State, offered: list[dict[str, Any]]) -> Warps:
+        """For each column the warp of highest evidence with all else as it is, if that is worth the change."""
+        now, chosen = self._evidence_at(state), list(state.inputs)
+        for j, warps in enumerate(offered):
+            most = now + WORTH
+            for warp in (None, *warps.values()):
+                if warp is not state.inputs[j]:
+                    inputs = (*state.inputs[:j], warp, *state.inputs[j + 1 :])
+                    value = self._evidence_at(state._replace(inputs=inputs))
+                    most, chosen[j] = (value, warp) if value > most else (most, chosen[j])
+        return tuple(chosen)
+
+    def warp_target(self, state: State) -> State:
+        """The warp of the target of highest evidence, of which hyperparameters as they are select one to be tried."""
+        inverse, _ = self._inverse(state)
+        rows, misfit = self.rows, lambda z: float(z @ inverse @ z)
+        offered = target_warps(rows.y, rows.weight, rows.zero, misfit)
+        states = {name: state.anew(target=warp) for name, (warp, _) in offered.items()}
+        if self.settings.target_warp != "auto":
+            return self.only("target", self.settings.target_warp, states, state)
+        best = max(offered, key=lambda name: offered[name][1])
+        now = "none" if state.target is None else "as before"
+        choice, state = self.changed("target", now, state, {best: states[best]} if best != now else {})
+        return self.taken("target", choice, state)
+
+    def choose_kernel(self, state: State) -> State:
+        """The kernel of highest evidence: all for a few iterations, then the best of them for more."""
+        states = {name: state.anew(name=name, model=self._moved(state.model, name)) for name in GRAMMAR}
+        began = {name: self.trial("kernel", name, each, SHORT) for name, each in states.items()} | {state.name: state}
+        self.record("kernel", state.name, state.evidence, 0.0)
+        finalists = sorted(began, key=lambda name: began[name].evidence)[-FINALISTS:]
+        ended = {name: self.climbed(began[name], LONG) for name in {*finalists, state.name}}
+        name = max(ended, key=lambda name: ended[name].evidence)
+        if ended[name].evidence < ended[state.name].evidence + WORTH:
+            name = state.name
+        return self.taken("kernel", name, ended[name])
+
+    def _moved(self, model: Model, name: str) -> Model:
+        """The model with another kernel, which takes over lengthscales and variance where it has them."""
+        kernel: Any = self.base(name)
+        lengthscale, variance = model.kernel.scales  # pyright: ignore[reportGeneralTypeIssues]
+        if kernel.scales is not None:
+            kernel = eqx.tree_at(lambda k: k.scales, kernel, (lengthscale, variance))
+        else:  # a sum of a kernel with lengthscales, which is last, and others
+            own = kernel.kernels[-1].scales
+            kernel = eqx.tree_at(lambda k: k.kernels[-1].scales, kernel, (lengthscale, own[1] * variance))
+        return cast(Model(kernel, model.likelihood), np.float64)
+
+    # --- candidates ---
+
+    def base(self, name: str) -> AbstractKernel:
+        """The kernel of that name at its first lengthscales."""
+        return named_kernel(name, *robust(self.rows.X, self.rows.y), self.rows.X.shape[1])
+
+    def climbed(self, state: State, iterations: int) -> State:
+        """The candidate with hyperparameters of higher evidence, less what their prior says; −∞ where there is none."""
+        prior, on_host = LengthscalePrior.around(self.base(state.name), self.settings), jax.default_backend() == "cpu"
+        bound: Any = OfBound(given_evidence if on_host else marginal)
+        host = evidence_on_host if on_host else None
+        try:
+            result = maximise(bound, prior, state.model, self.rows.of(state), iterations, None, host=host)
+        except FitError:
+            return state.anew()
+        return state._replace(model=result.model, evidence=result.bound + self.rows.jacobian(state.target))
+
+    def trial(self, part: str, choice: str, state: State, iterations: int) -> State:
+        """The candidate after some iterations, recorded."""
+        began = time.perf_counter()
+        state = self.climbed(state, iterations)
+        self.record(part, choice, state.evidence, time.perf_counter() - began)
+        return state
+
+    def best(self, part: str, states: dict[str, State], iterations: int) -> tuple[str, State]:
+        """The name of the candidate of highest evidence after some iterations, and the candidate."""
+        found = {choice: self.trial(part, choice, state, iterations) for choice, state in states.items()}
+        choice = max(found, key=lambda choice: found[choice].evidence)
+        return choice, found[choice]
+
+    def changed(self, part: str, choice: str, state: State, others: dict[str, State]) -> tuple[str, State]:
+        """The best of other candidates if it is worth the change, else what is there, which has the same iterations
+        more: hyperparameters that still climb would let any change look good."""
+        if not others:
+            return choice, state
+        state = self.trial(part, choice, state, SHORT)
+        other, best = self.best(part, others, SHORT)
+        return (other, best) if best.evidence > state.evidence + WORTH else (choice, state)
+
+    def only(self, part: str, word: str, states: dict[str, State], state: State) -> State:
+        """The candidate that the settings name, where the rows allow it."""
+        if word not in states:
+            return state
+        return self.taken(part, word, self.trial(part, word, states[word], SHORT))
+
+    def record(self, part: str, choice: str, evidence: float, seconds: float) -> None:
+        """A row of the table of trials."""
+        self.trials.append(Trial(part, choice, float(evidence), False, seconds))
+
+    def taken(self, part: str, choice: str, state: State) -> State:
+        """The candidate, marked in the table."""
+        marked = [i for i, trial in enumerate(self.trials) if trial[:2] == (part, choice)]
+        if marked:
+            self.trials[marked[-1]] = self.trials[marked[-1]]._replace(evidence=state.evidence, chosen=True)
+        return state
+
+    # --- with hyperparameters as they are ---
+
+    def _inverse(self, state: State):
+        """(K + Σ)⁻¹ and ½ log |K + Σ| of the sample."""
+        data = self.rows.of(state)
+        K = np.asarray(program(_covariance, "brief")(state.model, data))
+        return inverse_and_half_logdet(K)
+
+    def _evidence_at(self, state: State) -> float:
+        """log N(y; 0, K + Σ) up to a constant; −∞ where K has no factor."""
+        inverse, half_logdet = self._inverse(state)
+        y = np.asarray(self.rows.of(state).y)
+        value = -0.5 * y @ inverse @ y - half_logdet
+        return float(value) if np.isfinite(value) else -np.inf
+
+
+def _covariance(model: Model, data: Dataset) -> Float[Array, "N N"]:
+    """K + Σ."""
+    noise = model.likelihood.at(data.noise).gaussian_noise / data.weight
+    return model.kernel(data.X, data.X) + jax.numpy.diag(noise)
+
+
+def _ulapane(rows: Rows) -> dict[str, tuple[float, float]]:
+    """The start by distances between neighbours, where there are any."""
+    try:
+        return {"ulapane": ulapane(rows.X, rows.y)}
+    except ValueError:
+        return {}
