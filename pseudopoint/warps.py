@@ -10,7 +10,7 @@ of NumPy give arrays of NumPy; those of JAX may be traced.
 """
 
 from abc import abstractmethod
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -34,8 +34,9 @@ def _library(x: Any) -> Any:
 
 
 class AbstractWarp(eqx.Module):
-    """x ↦ (w(x) − mean)/scale of an increasing w."""
+    """x ↦ (w(x) − mean)/scale of an increasing w. `freedom` counts the numbers by which w is fitted to a target."""
 
+    freedom: ClassVar[int] = 0
     mean: eqx.AbstractVar[Figure]
     scale: eqx.AbstractVar[Figure]
 
@@ -109,6 +110,7 @@ class YeoJohnson(AbstractWarp):
     Outside of that range the map would not reach all numbers, and a prediction could lie where no y is.
     """
 
+    freedom: ClassVar[int] = 1
     power: Figure
     mean: Figure = 0.0
     scale: Figure = 1.0
@@ -152,6 +154,7 @@ class SinhArcsinh(AbstractWarp):
     tail < 1 draws in heavy tails, skew bends the map to one side; at tail = 1 and skew = 0 it is linear.
     """
 
+    freedom: ClassVar[int] = 4
     centre: Figure
     width: Figure
     skew: Figure

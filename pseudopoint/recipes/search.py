@@ -3,7 +3,8 @@
 The exact log evidence of a few hundred rows takes milliseconds, and orders kernels and warps as the density of new rows
 does, without holding rows back. So a search goes through the parts of a model in turn. In each it tries the
 alternatives to what it has, from the hyperparameters where that ended, and keeps the one of the highest evidence. A
-warp of the target counts with its Jacobian, Σ wᵢ log w′(yᵢ), so that the evidence is that of the same numbers y.
+warp of the target counts with its Jacobian, Σ wᵢ log w′(yᵢ), so that the evidence is that of the same numbers y, and
+with a penalty for the numbers that were fitted to them.
 
 The sample depends on the rows and the seed alone: not on their order, the order of columns, or units.
 """
@@ -26,7 +27,7 @@ from ..optimise.fullbatch import FitError
 from ..params import cast
 from ..posteriors import Model
 from ..starts.hyperparameters import named_kernel, robust, ulapane
-from ..starts.warps import Warps, input_warps, target_warps
+from ..starts.warps import Warps, input_warps, penalty, target_warps
 from .objectives import OfBound, maximise
 from .prior import LengthscalePrior
 
@@ -35,7 +36,7 @@ __all__ = ["GRAMMAR", "Found", "Trial", "search"]
 SAMPLE = {"balanced": 600, "thorough": 1500}  # rows
 FIRST, SHORT, LONG = 10, 12, 25  # iterations: of a race, of a change, of what won
 WORTH = 2.0  # nats that a change has to gain
-FINALISTS = 2  # kernels that are fitted for longer
+FINALISTS = 2  # kernels that are fitted for longer, and warps of a target that are fitted at all
 SCALES = (1.0, 0.3, 0.1)  # of the first lengthscales, in units of those of the robust start
 # Kernels that a search tries beside Matérn 5/2, with which it begins.
 GRAMMAR = ("matern32", "matern12", "rbf", "rational_quadratic", "additive", "matern52_linear")
@@ -98,9 +99,9 @@ class Rows(NamedTuple):
         y = self.y if state.target is None else state.target(self.y)
         return dataset(self.inputs(state.inputs), y, self.weight, self.noise, dtype=np.float64)
 
-    def jacobian(self, warp: Any) -> float:
-        """Σ wᵢ log w′(yᵢ)."""
-        return 0.0 if warp is None else float(self.weight @ warp.log_slope(self.y))
+    def gain(self, warp: Any) -> float:
+        """Σ wᵢ log w′(yᵢ), less the penalty of the numbers of the warp."""
+        return 0.0 if warp is None else float(self.weight @ warp.log_slope(self.y)) - penalty(warp, len(self.y))
 
 
 def search(data: Dataset, settings: Any, zeros: Float[np.ndarray, " D"], zero: float, warp_target: bool) -> Found:
@@ -111,11 +112,13 @@ def search(data: Dataset, settings: Any, zeros: Float[np.ndarray, " D"], zero: f
     """
     few = _sample(data, SAMPLE[settings.effort], settings.seed)
     run = _Search(Rows(*(np.asarray(x, float) for x in (few.X, few.y, few.weight, few.noise)), zeros, zero), settings)
-    state = run.start()
-    if settings.input_warp != "none":
+    state, warp_inputs = run.start(), settings.input_warp != "none"
+    if warp_inputs:
         state = run.warp_inputs(state)
     if warp_target:
         state = run.warp_target(state)
+        if warp_inputs and state.target is not None:  # another target is another function of the columns
+            state = run.warp_inputs(state)
     if settings.kernel == "auto":
         state = run.choose_kernel(state)
         if warp_target:  # again, by what the kernel leaves unexplained
@@ -164,7 +167,9 @@ class _Search:
         alike = {kind: state.anew(inputs=tuple(warps.get(kind) for warps in offered)) for kind in kinds}
         if self.settings.input_warp != "auto":
             return self.only("inputs", self.settings.input_warp, alike, state)
-        choice, state = self.changed("inputs", "none", state, alike)
+        now = "none" if not any(state.inputs) else "as before"
+        alike |= {"none": state.anew(inputs=(None,) * len(offered))} if now != "none" else {}
+        choice, state = self.changed("inputs", now, state, alike)
         by_column = state.anew(inputs=self._by_column(state, offered))
         if by_column.inputs != state.inputs:
             choice, state = self.changed("inputs", choice, state, {"by column": by_column})
@@ -183,16 +188,16 @@ class _Search:
         return tuple(chosen)
 
     def warp_target(self, state: State) -> State:
-        """The warp of the target of highest evidence, of which hyperparameters as they are select one to be tried."""
+        """The warp of the target of highest evidence, of those that are best with hyperparameters as they are."""
         inverse, _ = self._inverse(state)
         rows, misfit = self.rows, lambda z: float(z @ inverse @ z)
         offered = target_warps(rows.y, rows.weight, rows.zero, misfit)
         states = {name: state.anew(target=warp) for name, (warp, _) in offered.items()}
         if self.settings.target_warp != "auto":
             return self.only("target", self.settings.target_warp, states, state)
-        best = max(offered, key=lambda name: offered[name][1])
+        first = sorted(offered, key=lambda name: offered[name][1])[-FINALISTS:]
         now = "none" if state.target is None else "as before"
-        choice, state = self.changed("target", now, state, {best: states[best]} if best != now else {})
+        choice, state = self.changed("target", now, state, {name: states[name] for name in first if name != now})
         return self.taken("target", choice, state)
 
     def choose_kernel(self, state: State) -> State:
@@ -233,7 +238,7 @@ class _Search:
             result = maximise(bound, prior, state.model, self.rows.of(state), iterations, None, host=host)
         except FitError:
             return state.anew()
-        return state._replace(model=result.model, evidence=result.bound + self.rows.jacobian(state.target))
+        return state._replace(model=result.model, evidence=result.bound + self.rows.gain(state.target))
 
     def trial(self, part: str, choice: str, state: State, iterations: int) -> State:
         """The candidate after some iterations, recorded."""

@@ -9,7 +9,7 @@ from scipy.optimize import minimize, minimize_scalar
 
 from ..warps import AbstractWarp, Logarithm, RankNormal, SinhArcsinh, YeoJohnson, standardised
 
-__all__ = ["Warps", "input_warps", "target_warps"]
+__all__ = ["Warps", "input_warps", "penalty", "target_warps"]
 
 Warps = tuple[AbstractWarp | None, ...]
 FEW_VALUES = 8  # a column of fewer different values stays as it is
@@ -53,10 +53,10 @@ def _of_column(x, weight, zero) -> dict[str, AbstractWarp]:
 def target_warps(
     y: Column, weight: Column, zero: float, misfit: Callable[[Column], float]
 ) -> dict[str, tuple[AbstractWarp | None, float]]:
-    """The warps of a standardised target, by name, each with the numbers of highest profile log likelihood, and that:
+    """The warps of a standardised target, by name, each with the numbers of highest profile log likelihood
         −½ Σw log zᵀK⁻¹z + Σ wᵢ log w′(yᵢ),    z = w(y) − mean,
-    (Box and Cox 1964, for correlated rows), where `misfit`(z) = zᵀK⁻¹z. "none" stays as it is; "log" is offered where
-    all rows are above the user's zero, which stands at `zero`."""
+    (Box and Cox 1964, for correlated rows), where `misfit`(z) = zᵀK⁻¹z, and that likelihood less `penalty`. "none"
+    stays as it is; "log" is offered where all rows are above the user's zero, which stands at `zero`."""
 
     def loss(warp) -> float:
         with np.errstate(all="ignore"):
@@ -72,8 +72,14 @@ def target_warps(
     usable = {name: found[name] for name, value in losses.items() if np.isfinite(value)}
     straight = -loss(YeoJohnson(1.0))
     return {"none": (None, straight)} | {
-        name: (standardised(warp, y, weight), -losses[name]) for name, warp in usable.items()
+        name: (standardised(warp, y, weight), -losses[name] - penalty(warp, len(y))) for name, warp in usable.items()
     }
+
+
+def penalty(warp: AbstractWarp, rows: int) -> float:
+    """½ log N for each number that was fitted to the target, nats (Schwarz 1978): what the maximum over these numbers
+    overstates the evidence by."""
+    return 0.5 * warp.freedom * float(np.log(rows))
 
 
 def _best_power(loss) -> float:

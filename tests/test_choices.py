@@ -1,0 +1,161 @@
+"""What a search by evidence chooses, that it does not depend on order and units, and what becomes of its warps."""
+
+import numpy as np
+import pytest
+
+from pseudopoint import GPRegressor
+from pseudopoint.estimators.choosing import FEWEST
+
+pytestmark = pytest.mark.edge
+
+N = 90
+
+
+def table(seed=0, noise=0.1):
+    """Inputs of two columns, the second with a long tail, and a smooth function of them."""
+    rng = np.random.default_rng(seed)
+    X = np.column_stack([rng.uniform(-2, 2, N), np.exp(1.5 * rng.normal(size=N))])
+    return X, np.sin(2 * X[:, 0]) + np.log(X[:, 1]) + noise * rng.normal(size=N)
+
+
+def chosen(model, part):
+    """The choice for a part: the last one that was taken, that is not what there was before."""
+    selection = model.selection_
+    rows = zip(selection["part"], selection["choice"], selection["chosen"], strict=True)
+    taken = [choice for at, choice, is_chosen in rows if at == part and is_chosen and choice != "as before"]
+    return taken[-1] if taken else None
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    X, y = table()
+    return X, y, GPRegressor().fit(X, y)
+
+
+def test_a_table_of_logarithms_has_its_long_column_warped(fitted):
+    X, y, model = fitted
+    plain = GPRegressor(effort="fast").fit(X, y)
+    assert chosen(model, "inputs") != "none" and model.standardiser_.warps[1] is not None
+    assert model.bound_ > plain.bound_ + 5
+    new, truth = table(1, 0.0)
+    assert np.mean(model.log_density(new, truth)) > np.mean(plain.log_density(new, truth)) + 0.1
+    assert not plain.selection_["part"]
+
+
+def test_the_same_seed_gives_the_same_model(fitted):
+    X, y, model = fitted
+    again = GPRegressor().fit(X, y)
+    assert again.bound_ == model.bound_
+    assert np.array_equal(again.predict(X), model.predict(X))
+
+
+def test_order_of_rows_and_columns_and_units_do_not_matter(fitted):
+    X, y, model = fitted
+    order = np.random.default_rng(3).permutation(N)
+    scale, shift = np.array([[1e3, 1e-4]]), np.array([[5.0, 0.0]])  # the zero of a column is one of its facts
+    other = GPRegressor().fit((X * scale + shift)[order][:, ::-1], 100 * y[order] - 7)
+    assert [chosen(other, part) for part in ("start", "inputs", "target", "kernel")] == [
+        chosen(model, part) for part in ("start", "inputs", "target", "kernel")
+    ]
+    np.testing.assert_allclose(other.bound_, model.bound_, rtol=1e-3)
+    new = (X * scale + shift)[:, ::-1]
+    np.testing.assert_allclose((other.predict(new) + 7) / 100, model.predict(X), atol=1e-2)
+
+
+def test_a_lognormal_target_is_warped_and_its_predictions_are_positive():
+    X, y = table(2, 0.3)
+    y = np.exp(y)
+    model, plain = (GPRegressor(effort=effort).fit(X, y) for effort in ("balanced", "fast"))
+    new, latent = table(3, 0.0)
+    truth = np.exp(latent + 0.3 * np.random.default_rng(0).normal(size=N))
+    assert model.likelihood_.warped is not None
+    assert np.mean(model.log_density(new, truth)) > np.mean(plain.log_density(new, truth)) + 0.3
+    log = GPRegressor(target_warp="log").fit(X, y)
+    assert (log.predict_interval(new, 0.99) > 0).all() and np.isneginf(log.log_density(new, -truth)).all()
+    inside = (log.predict_interval(new, 0.9) - truth[:, None] < 0).sum(axis=1) == 1
+    assert 0.8 < inside.mean() <= 1
+
+
+@pytest.mark.parametrize("word", ["yeo_johnson", "sinh_arcsinh"])
+def test_a_warp_by_name_is_taken_as_it_is(word):
+    X, y = table()
+    model = GPRegressor(target_warp=word, input_warp="rank_normal", kernel="matern52").fit(X, y)
+    assert chosen(model, "target") == word and chosen(model, "inputs") == "rank_normal"
+    assert chosen(model, "kernel") is None and type(model.kernel_).__name__ == "Matern52"
+    mean, covariance = model.predict(X[:5], return_cov=True)
+    np.testing.assert_allclose(mean, model.predict(X[:5]), rtol=1e-6)
+    np.testing.assert_allclose(np.sqrt(np.diagonal(covariance)), model.predict(X[:5], return_std=True)[1], rtol=1e-6)
+
+
+def test_a_search_that_is_left_no_choice_is_the_fit_without_one():
+    X, y = table()
+    fixed = GPRegressor("matern52", likelihood="gaussian", input_warp="none", target_warp="none").fit(X, y)
+    fast = GPRegressor("matern52", likelihood="gaussian", effort="fast").fit(X, y)
+    np.testing.assert_allclose(fixed.bound_, fast.bound_, atol=1e-2)
+    np.testing.assert_allclose(fixed.predict(X), fast.predict(X), atol=1e-3)
+
+
+def test_a_warped_model_is_saved_and_loaded_bit_for_bit(fitted, tmp_path):
+    X, y, _ = fitted
+    model = GPRegressor(target_warp="sinh_arcsinh", input_warp="rank_normal").fit(X, y)
+    model.save(tmp_path / "model")
+    loaded = GPRegressor.load(tmp_path / "model")
+    for question in (lambda m: m.predict(X), lambda m: m.log_density(X, y), lambda m: m.predict_interval(X)):
+        assert np.array_equal(question(loaded), question(model))
+    assert loaded.selection_["choice"] == model.selection_["choice"]
+
+
+def test_inducing_points_are_in_the_units_of_the_table():
+    X, y = table()
+    model = GPRegressor(input_warp="rank_normal", method="collapsed", num_inducing=10).fit(X, y)
+    Z = model.inducing_points_
+    np.testing.assert_allclose(model.standardiser_.points(model.standardiser_.inputs(Z)), Z, rtol=1e-8)
+    assert Z[:, 1].min() > 0.3 * X[:, 1].min() - 0.5 and Z[:, 1].max() < 3 * X[:, 1].max()
+
+
+def test_a_fast_wave_is_found_by_a_short_start():
+    rng = np.random.default_rng(0)
+    X = np.sort(rng.uniform(0, 10, 300))[:, None]
+    y = np.sin(10 * X[:, 0]) + 0.1 * rng.normal(size=300)
+    grid = np.linspace(0.1, 9.9, 200)[:, None]
+    model = GPRegressor(input_warp="none", target_warp="none", likelihood="gaussian").fit(X, y)
+    assert np.var(model.predict(grid) - np.sin(10 * grid[:, 0])) < 0.02 * 0.5
+
+
+def test_an_additive_function_of_many_columns_gets_the_additive_kernel():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(N, 6))
+    y = np.sum(np.sin(1.5 * X), axis=1) + 0.1 * rng.normal(size=N)
+    model = GPRegressor(input_warp="none", target_warp="none", likelihood="gaussian").fit(X, y)
+    assert chosen(model, "kernel") == "additive"
+
+
+@pytest.mark.parametrize(
+    "settings, reason",
+    [
+        ({"effort": "fast"}, "effort='fast'"),
+        ({"likelihood": "student_t"}, "the likelihood StudentT"),
+        ({"scale_inputs": False}, "scale_inputs=False"),
+        ({"optimiser": "Adam"}, "optimiser='Adam'"),
+        ({"posterior": "solve"}, "posterior='solve'"),
+    ],
+)
+def test_a_warp_that_does_not_go_together_with_another_setting_is_refused(settings, reason):
+    X, y = table()
+    with pytest.raises(
+        ValueError, match=rf"input_warp='log' does not go together with {reason}: use input_warp='none'"
+    ):
+        GPRegressor(input_warp="log", **settings).fit(X, y)
+
+
+def test_known_noise_and_a_warp_of_the_target_do_not_go_together():
+    X, y = table()
+    with pytest.raises(ValueError, match="target_warp='log' does not go together with noise_variance"):
+        GPRegressor(target_warp="log").fit(X, np.exp(y), noise_variance=np.full(N, 0.1))
+    model = GPRegressor().fit(X, np.exp(y), noise_variance=np.full(N, 0.1))
+    assert model.likelihood_.warped is None
+
+
+def test_few_rows_are_fitted_without_a_search():
+    X, y = table()
+    assert not GPRegressor().fit(X[: FEWEST - 1], y[: FEWEST - 1]).selection_["part"]
