@@ -10,7 +10,7 @@ of NumPy give arrays of NumPy; those of JAX may be traced.
 """
 
 from abc import abstractmethod
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -37,8 +37,13 @@ class AbstractWarp(eqx.Module):
     """x ↦ (w(x) − mean)/scale of an increasing w. `freedom` counts the numbers by which w is fitted to a target."""
 
     freedom: ClassVar[int] = 0
-    mean: eqx.AbstractVar[Figure]
-    scale: eqx.AbstractVar[Figure]
+    if TYPE_CHECKING:  # else pyright takes these for the first arguments
+
+        def __getattr__(self, name: str) -> Any: ...
+
+    else:
+        mean: eqx.AbstractVar[Figure]
+        scale: eqx.AbstractVar[Figure]
 
     @abstractmethod
     def raw(self, x: Values) -> Values:

@@ -59,7 +59,7 @@ def test_order_of_rows_and_columns_and_units_do_not_matter(fitted):
     ]
     np.testing.assert_allclose(other.bound_, model.bound_, rtol=1e-3)
     new = (X * scale + shift)[:, ::-1]
-    np.testing.assert_allclose((other.predict(new) + 7) / 100, model.predict(X), atol=1e-2)
+    np.testing.assert_allclose((np.asarray(other.predict(new)) + 7) / 100, model.predict(X), atol=1e-2)
 
 
 def test_a_lognormal_target_is_warped_and_its_predictions_are_positive():

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 from jaxtyping import Float
-from scipy.linalg import cython_blas, cython_lapack
+from scipy.linalg import cython_blas, cython_lapack  # pyright: ignore[reportAttributeAccessIssue]
 
 __all__ = ["HostBlas"]
 

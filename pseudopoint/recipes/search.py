@@ -111,7 +111,8 @@ def search(data: Dataset, settings: Any, zeros: Float[np.ndarray, " D"], zero: f
     `warp_target` the target stays as it is. Raises FitError where no start has an evidence.
     """
     few = _sample(data, SAMPLE[settings.effort], settings.seed)
-    run = _Search(Rows(*(np.asarray(x, float) for x in (few.X, few.y, few.weight, few.noise)), zeros, zero), settings)
+    X, y, weight, noise = (np.asarray(x, float) for x in (few.X, few.y, few.weight, few.noise))
+    run = _Search(Rows(X, y, weight, noise, zeros, zero), settings)
     state, warp_inputs = run.start(), settings.input_warp != "none"
     if warp_inputs:
         state = run.warp_inputs(state)

@@ -156,10 +156,12 @@ def _warm(model, data, settings, prior, dtype) -> Model:
 
 def _limited(learned: Model, model: Model, dtype) -> Model:
     """What few rows cannot show is limited by the start `model` (`_warm`)."""
-    noisier = max(learned.likelihood, model.likelihood, key=lambda likelihood: float(likelihood.gaussian_noise))
-    kernel = learned.kernel
-    if kernel.scales is not None:
-        lengthscale, variance = (np.asarray(x) for x in model.kernel.scales)
+    noisier = max(
+        learned.likelihood, model.likelihood, key=lambda likelihood: float(np.asarray(likelihood.gaussian_noise))
+    )
+    kernel, start = learned.kernel, model.kernel.scales
+    if kernel.scales is not None and start is not None:
+        lengthscale, variance = (np.asarray(x) for x in start)
         limited = np.minimum(kernel.scales[0], 2 * lengthscale), np.minimum(kernel.scales[1], variance)
         kernel = eqx.tree_at(lambda k: k.scales, kernel, limited)
     return cast(Model(kernel, noisier), dtype)

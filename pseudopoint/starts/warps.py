@@ -42,7 +42,7 @@ def _of_column(x, weight, zero) -> dict[str, AbstractWarp]:
         spread = np.average((w - np.average(w, weights=weight)) ** 2, weights=weight)
         return 0.5 * size * np.log(spread) - weight @ warp.raw_log_slope(x)
 
-    power = float(minimize_scalar(normality, bounds=POWERS, method="bounded").x)
+    power = _least(normality)
     offered: dict[str, AbstractWarp] = {"yeo_johnson": YeoJohnson(power), "rank_normal": RankNormal.of(x)}
     low = np.min(x) - zero
     if low > 0 and np.max(x) - zero > WIDE * low:
@@ -65,15 +65,16 @@ def target_warps(
             value -= weight @ warp.raw_log_slope(y)
         return float(value) if np.isfinite(value) else np.inf
 
-    found: dict[str, Any] = {"yeo_johnson": YeoJohnson(_best_power(loss)), "sinh_arcsinh": _best_sinh(y, loss)}
+    power = _least(lambda power: loss(YeoJohnson(power)))
+    found: dict[str, Any] = {"yeo_johnson": YeoJohnson(power), "sinh_arcsinh": _best_sinh(y, loss)}
     if np.min(y) > zero:
         found["log"] = Logarithm(-zero, zero)
     losses = {name: loss(warp) for name, warp in found.items()}
     usable = {name: found[name] for name, value in losses.items() if np.isfinite(value)}
-    straight = -loss(YeoJohnson(1.0))
-    return {"none": (None, straight)} | {
-        name: (standardised(warp, y, weight), -losses[name] - penalty(warp, len(y))) for name, warp in usable.items()
-    }
+    offered: dict[str, tuple[AbstractWarp | None, float]] = {"none": (None, -loss(YeoJohnson(1.0)))}
+    for name, warp in usable.items():
+        offered[name] = standardised(warp, y, weight), -losses[name] - penalty(warp, len(y))
+    return offered
 
 
 def penalty(warp: AbstractWarp, rows: int) -> float:
@@ -82,8 +83,10 @@ def penalty(warp: AbstractWarp, rows: int) -> float:
     return 0.5 * warp.freedom * float(np.log(rows))
 
 
-def _best_power(loss) -> float:
-    return float(minimize_scalar(lambda power: loss(YeoJohnson(power)), bounds=POWERS, method="bounded").x)
+def _least(loss: Callable[[float], float]) -> float:
+    """The power of least loss."""
+    result: Any = minimize_scalar(loss, bounds=POWERS, method="bounded")
+    return float(result.x)
 
 
 def _best_sinh(y, loss) -> SinhArcsinh:
