@@ -47,6 +47,8 @@ class AbstractLikelihood(Readable):
     has_constant: ClassVar[bool] = False
     # Whether y = f + noise, f the first latent function: E[y | f] = f.
     additive: ClassVar[bool] = False
+    # Whether y = f₁ + N(0, scale² e^{2f₂}): a Gaussian likelihood for f₁ given f₂, so that two fits in turn learn both.
+    varying_noise: ClassVar[bool] = False
     # Whether classes have an order, so that their numbers are a target of regression too.
     ordered: ClassVar[bool] = False
     support: ClassVar[str] = "real"  # "real", "positive", "unit", "counts" or "classes"

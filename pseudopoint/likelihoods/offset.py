@@ -47,6 +47,7 @@ class Offset(AbstractLikelihood):
     concave = _same("concave")
     majorised = _same("majorised")
     additive = _same("additive")
+    varying_noise = _same("varying_noise")
     shrinks = _same("shrinks")
     smooth = _same("smooth")
     curvature = _same("curvature")

@@ -1,27 +1,27 @@
 """A fit from start to finish, by each method."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
+import equinox as eqx
 import jax
 import numpy as np
 
 from ..bounds import (
     collapsed,
     collapsed_orthogonal,
-    elbo,
     evidence_on_host,
     given_evidence,
     laplace,
     marginal,
-    marginal_on_host,
 )
 from ..compilation import program
-from ..data import Dataset, chunked
+from ..data import Dataset
 from ..gaussians import MeanPrecision
 from ..kernels import AbstractKernel
-from ..likelihoods import AbstractLikelihood
-from ..optimise.fullbatch import FitError, OptimiseResult, converge
+from ..likelihoods import AbstractLikelihood, Gaussian
+from ..optimise.fullbatch import FitError, OptimiseResult
 from ..optimise.minibatch import AbstractStepper, adam_until_flat
 from ..optimise.minibatch.loop import fit, start
 from ..optimise.named import OPTIMISERS, RATE, STEPS, Options, adam, in_coordinates, optimise
@@ -29,7 +29,9 @@ from ..optimise.result import Progress
 from ..params import cast
 from ..posteriors import CollapsedDecoupled, Model, Whitened
 from ..starts.inducing import RACE_ROWS, sample
+from .ends import at_once, finish, finish_exact, fitted_by, predictor_of, settle
 from .families import FAMILIES, family_steppers, prior_q
+from .noise import fit_noise
 from .objectives import (
     EXACT_SAMPLE,
     MIN_GAIN,
@@ -39,7 +41,6 @@ from .objectives import (
     held_points,
     maximise,
     maximise_profile,
-    padded_to_bucket,
 )
 from .precision import FLOAT32_NOTE, float32_start_of, minibatches_in_float32
 from .prior import LengthscalePrior
@@ -49,12 +50,8 @@ from .starts import ERROR_ROWS, SAMPLE_ITERATIONS, place_points, start_plain, st
 __all__ = ["fit_model"]
 
 FLOAT32_ROWS = 1500  # from which an exact fit gains by a start in float32 more than its programs take to compile
-AT_ONCE = 2e7  # numbers of the features of all rows that may be in memory together
 # Steps and rate of Adam for likelihoods whose rows tell less of the latent function than those of a Gaussian do.
 MORE_STEPS, HIGHER_RATE = 3000, 0.05
-CLOSE = 1e-6  # nats a row: where the search for the best q ends
-# Values of latent functions at rows beyond which that search repays the compilation of faster exponentials.
-MANY_VALUES = 5000
 
 Fit = Callable[[Model, Dataset, Settings, Progress | None], Fitted]
 
@@ -116,14 +113,14 @@ def _fit_by(method, likelihood) -> Fit:
     name, conjugate = likelihood.name, likelihood.gaussian_noise is not None
     if method == "laplace" and conjugate:
         raise FitError("method='laplace' with a Gaussian likelihood is the exact method: use method='exact'")
-    if method == "exact" and not conjugate:
+    if method == "exact" and not conjugate and not likelihood.varying_noise:
         raise FitError(f"method='exact' needs a Gaussian likelihood, not {name}: use 'collapsed' or 'svgp'")
     if method == "laplace" and (likelihood.latents > 1 or not likelihood.smooth):
         raise FitError(
             f"method='laplace' needs one latent function and a smooth likelihood, which {name} has not: "
             "use 'collapsed' or 'svgp'"
         )
-    return FITS[method, conjugate]
+    return VARYING[method] if likelihood.varying_noise and method in VARYING else FITS[method, conjugate]
 
 
 # --- Full passes -----------------------------------------------------------------------------------------------------
@@ -134,7 +131,7 @@ def _fit_whole(bound, model, data, settings, progress) -> Fitted:
     prior = LengthscalePrior.around(model.kernel, settings)
     result = maximise(OfBound(bound, solved=True), prior, model, data, settings.max_iter or 200, progress)
     report = result.aux._replace(predictor=result.aux.predictor.first(len(data)))
-    return _fitted(result, report, ())
+    return fitted_by(result, report, ())
 
 
 def _fit_exact(model, data, settings, progress) -> Fitted:
@@ -152,9 +149,7 @@ def _fit_exact(model, data, settings, progress) -> Fitted:
         model = climb(model, few, min(SAMPLE_ITERATIONS, 10 * max_iter), None).model
     end = MIN_GAIN if large else 0.0
     result = climb(model, data, max_iter, progress, float32_start=float32_start, min_gain=end)
-    at = marginal_on_host(result.model, padded_to_bucket(data))
-    notes = (FLOAT32_NOTE,) * (float32_start is not None)
-    return _fitted(result, Report(at.value, at.standard, at.upper(), at.predictor()), notes)
+    return finish_exact(result, data, (FLOAT32_NOTE,) * (float32_start is not None))
 
 
 def _fit_collapsed(model, data, settings, progress) -> Fitted:
@@ -175,7 +170,22 @@ def _fit_orthogonal(model, data, settings, progress) -> Fitted:
 def _maximised(bound, prior, model, data, settings, progress, notes, **options) -> Fitted:
     objective, held, max_iter = OfBound(bound, settings.tight), held_points(settings), settings.max_iter or 200
     result = maximise(objective, prior, model, data, max_iter, progress, *held, **options)
-    return _finish(bound, result, data, settings, notes)
+    return finish(bound, result, data, settings, notes)
+
+
+def _fit_varying(first: Fit, model, data, settings, progress) -> Fitted:
+    """Noise that depends on x: the fit `first` with one variance, and two Gaussian processes in turn (`fit_noise`)."""
+    prior, (inside, constant) = LengthscalePrior.around(model.kernel, settings), model.likelihood.parts()
+    centred = data if constant is None else replace(data, y=np.asarray(data.y) - np.asarray(constant)[0])
+    one = cast(Model(model.kernel, Gaussian(np.asarray(inside.scale) ** 2)), data.X.dtype)
+    fitted = fit_noise(first(one, centred, settings, progress), centred, settings, prior).fitted
+    # The scale takes what a constant mean of the second function would be.
+    scale = lambda likelihood: likelihood.parts()[0].scale
+    likelihood = eqx.tree_at(scale, model.likelihood, fitted.model.likelihood.scale)
+    if constant is not None:
+        of_f = np.asarray(constant) * np.asarray([1, 0], data.X.dtype)
+        likelihood = eqx.tree_at(lambda likelihood: likelihood.parts()[1], likelihood, of_f)
+    return fitted._replace(model=Model(fitted.model.kernel, likelihood, fitted.model.posterior))
 
 
 def _fit_profile(model, data, settings, progress) -> Fitted:
@@ -183,7 +193,7 @@ def _fit_profile(model, data, settings, progress) -> Fitted:
     prior = LengthscalePrior.around(model.kernel, settings)
     model, notes = start_raced(model, data, settings, prior)
     result, bound = maximise_profile(prior, model, data, settings.max_iter or 200, progress, *held_points(settings))
-    return _fitted(result, Report(bound, bound, np.inf, program(_predictor, "once")(result.model)), notes)
+    return fitted_by(result, Report(bound, bound, np.inf, program(predictor_of, "once")(result.model)), notes)
 
 
 # --- Minibatches -----------------------------------------------------------------------------------------------------
@@ -200,7 +210,7 @@ def _fit_svgp(model, data, settings, progress) -> Fitted:
     else:
         model, notes = start_plain(model, data, settings)
     result = _optimise(model, data, settings, progress)
-    return _finish(collapsed, result, data, settings, notes)
+    return finish(collapsed, result, data, settings, notes)
 
 
 def _fit_minibatches(model, data, settings, progress) -> Fitted:
@@ -212,13 +222,13 @@ def _fit_minibatches(model, data, settings, progress) -> Fitted:
     learn = _optimise if settings.optimiser != "auto" else lambda *given: _learn(*given)[0]
     result = learn(*(cast((model, data), np.float32) if float32_start else (model, data)), settings, progress)
     learned = cast(in_coordinates(result.model, MeanPrecision), data.X.dtype)
-    at_once = len(data) <= _at_once(learned)
-    if not at_once:  # one more epoch, whose decreasing step sizes average its batches
+    few = len(data) <= at_once(learned)
+    if not few:  # one more epoch, whose decreasing step sizes average its batches
         steps = -(-len(data) // settings.batch_size)
         options = Options(steps, settings.batch_size, tight=settings.tight, seed=settings.seed)
         learned = optimise("NGD", learned, data, options).model
     notes += (FLOAT32_NOTE,) * float32_start
-    return _settle(result, learned, data, notes, converged=at_once)._replace(reason=_how_it_ended(settings, result))
+    return settle(result, learned, data, notes, converged=few)._replace(reason=_how_it_ended(settings, result))
 
 
 def _fit_family(model, data, settings, progress) -> Fitted:
@@ -227,13 +237,13 @@ def _fit_family(model, data, settings, progress) -> Fitted:
     model, notes = start_plain(model, data, settings)
     if settings.optimiser != "auto":
         result = _optimise(model, data, settings, progress)
-        return _settle(result, result.model, data, notes)
+        return settle(result, result.model, data, notes)
     result, settling = _learn(model, data, settings, progress)
     model, B = result.model, min(settings.batch_size, len(data))
     if settling is not None:
         state = start(model, settling, data, settings.seed + 1)
         model = fit(state, settling, data, steps=-(-len(data) // B), batch_size=B)[0].model
-    return _settle(result, model, data, notes)._replace(reason=_how_it_ended(settings, result))
+    return settle(result, model, data, notes)._replace(reason=_how_it_ended(settings, result))
 
 
 def _learn(model, data, settings, progress) -> tuple[OptimiseResult, AbstractStepper | None]:
@@ -280,65 +290,7 @@ def _optimise(model, data, settings, progress) -> OptimiseResult:
         raise FitError(f"{error}: {explain(model, data)}" if "not finite" in str(error) else str(error)) from None
 
 
-# --- The end of a fit ------------------------------------------------------------------------------------------------
-
-
-def _at_once(model: Model) -> int:
-    """Rows whose features may be in memory together."""
-    return max(1024, int(AT_ONCE) // (len(model.posterior.Z) * model.likelihood.latents))
-
-
-def _finish(bound, result: OptimiseResult, data, settings, notes) -> Fitted:
-    """The report of a closed-form bound, which gives q its best value, in one program."""
-    few = len(data) <= _at_once(result.model)
-    _, report = program(OfBound(bound, solved=True), "once" if few else None)(result.model, padded_to_bucket(data))
-    return _fitted(result, report, notes, settings.tight)
-
-
-def _settle(result: OptimiseResult, model: Model, data, notes, converged: bool = False) -> Fitted:
-    """The report at the model's own q; if `converged`, q converges first, which takes all rows at once."""
-    size = _at_once(model)
-    if len(data) <= size:
-        slow = converged and model.likelihood.latents * len(data) > MANY_VALUES
-        report, model = program(_converged if converged else _reported, "brief" if slow else "once")(
-            model, padded_to_bucket(data)
-        )
-    else:
-        stack, chunks = chunked(data, size), program(_reported)
-        parts = [chunks(model, jax.tree.map(lambda x, i=i: x[i], stack))[0] for i in range(len(stack.y))]
-        # The bound of every chunk has the whole divergence: all but one are added again.
-        divergence = _divergence(model)
-        value, standard = (sum(part[i] + divergence for part in parts) - divergence for i in (0, 1))
-        report = Report(value, standard, np.inf, parts[0].predictor)
-    return _fitted(result._replace(model=model), report, notes)
-
-
-def _reported(model, data):
-    bound = elbo(model, data, len(data))
-    return Report(bound.value, bound.standard, np.inf, model.predictor()), model
-
-
-def _converged(model, data):
-    return _reported(converge(model, data, tolerance=CLOSE), data)
-
-
-def _predictor(model):
-    return model.predictor()
-
-
-@jax.jit
-def _divergence(model):
-    """KL[q(u) ‖ p(u)]."""
-    return model.posterior.project(model.kernel).divergence
-
-
-def _fitted(result: OptimiseResult, report: Report, notes, tight: bool = True) -> Fitted:
-    value, standard, upper = map(float, report[:3])
-    ends = result.history, result.rejected, result.converged
-    return Fitted(result.model, report.predictor, "", "", value if tight else standard, standard, upper, *ends, notes)
-
-
-# By method, and whether the likelihood has Gaussian noise.
+# By method, and whether the likelihood has Gaussian noise; below, of noise that depends on x.
 FITS: dict[tuple[str, bool], Fit] = {
     ("exact", True): _fit_exact,
     ("collapsed", True): _fit_collapsed,
@@ -346,4 +298,8 @@ FITS: dict[tuple[str, bool], Fit] = {
     ("laplace", False): partial(_fit_whole, laplace),
     ("collapsed", False): _fit_profile,
     ("svgp", False): _fit_minibatches,
+}
+VARYING: dict[str, Fit] = {
+    "exact": partial(_fit_varying, _fit_exact),
+    "collapsed": partial(_fit_varying, _fit_collapsed),
 }

@@ -8,7 +8,7 @@ from ..compilation import bucket
 from ..likelihoods import AbstractLikelihood
 from ..names import Settings
 from ..optimise.result import Record
-from ..posteriors import Model, Predictor, Predictors
+from ..posteriors import Joined, Model, Predictor, Predictors
 
 __all__ = ["Fitted", "Settings", "choose_method", "choose_num_inducing"]
 
@@ -27,7 +27,7 @@ class Fitted(NamedTuple):
     """
 
     model: Model
-    predictor: Predictor | Predictors
+    predictor: Predictor | Predictors | Joined
     method: str
     reason: str
     bound: float
@@ -41,7 +41,7 @@ class Fitted(NamedTuple):
 
 def choose_method(N: int, likelihood: AbstractLikelihood) -> tuple[str, str]:
     """The method for N rows, and the reason."""
-    if likelihood.gaussian_noise is None:
+    if likelihood.gaussian_noise is None and not likelihood.varying_noise:
         # One function: at 3,760 to 4,860 rows full passes took 0.9 to 1.9 times the processor time of minibatches. Test
         # log densities were better on phoneme and magic by 0.004 and 0.002, worse on adult and abalone by up to 0.003.
         # The natural step of each latent function ignores the others, so that C functions need more steps. Full passes
