@@ -1,11 +1,11 @@
 """Noise that depends on x: one variance, two Gaussian processes in turn, and minibatches, on the same rows.
 
     python benchmarks/noise.py --data FOLDER [--tables power,wave] [--seeds 0,1] [--fits gaussian,varying,svgp] \
-        [--rounds 0] [--validate] [--out rows.jsonl]
+        [--set '{"ROUNDS": 0}'] [--validate] [--out rows.jsonl]
 
 Every fit runs in this process, one after another. With --validate a fifth of the training rows is held out in place of
 the test rows, which choices are to be made from. `wave` has two columns, and noise from 0.1 to 1 along the first; `even`
-is the same with one variance. `flights` are 18,000 rows of flights_nyc13. Of all others a tenth are test rows.
+has one noise variance. `flights` are 18,000 rows of flights_nyc13. Of all other tables a tenth are test rows.
 """
 
 import argparse
@@ -47,14 +47,14 @@ def fit_here(name: str, fit: str, seed: int, arguments: argparse.Namespace) -> d
     from pseudopoint import GPRegressor
     from pseudopoint.recipes import noise
 
-    if arguments.rounds is not None:
-        noise.ROUNDS = arguments.rounds
+    for name_of, value in json.loads(arguments.set).items():
+        setattr(noise, name_of, value)
     X, y, X_test, y_test = load(name, arguments.data, seed)
     if arguments.validate:
         X, y, X_test, y_test = cut(X, y, round(0.8 * len(y)), seed)
     wall, processor = time.perf_counter(), time.process_time()
     model = GPRegressor(**FITS[fit], random_state=seed).fit(X, y)
-    row = {"table": name, "fit": fit, "seed": seed, "N": len(y), "D": X.shape[1], "rounds": noise.ROUNDS}
+    row = {"table": name, "fit": fit, "seed": seed, "N": len(y), "D": X.shape[1], "set": arguments.set}
     row |= {"validate": arguments.validate, "seconds": time.perf_counter() - wall}
     row |= {"processor": time.process_time() - processor, "method": model.method_}
     density, (low, high) = model.log_density(X_test, y_test), model.predict_interval(X_test, 0.9).T
@@ -72,7 +72,7 @@ def main():
     parser.add_argument("--tables", default=",".join(TABLES))
     parser.add_argument("--fits", default=",".join(FITS))
     parser.add_argument("--seeds", default="0", help="of the rows and of the fit, with commas between")
-    parser.add_argument("--rounds", type=int, help="how often f is fitted again; default: as the library does")
+    parser.add_argument("--set", default="{}", help="JSON of constants of recipes/noise.py, such as ROUNDS")
     parser.add_argument("--validate", action="store_true", help="hold out training rows in place of test rows")
     parser.add_argument("--out", type=Path, help="append the rows to this file, a line of JSON each")
     arguments = parser.parse_args()

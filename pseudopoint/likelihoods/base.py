@@ -83,6 +83,10 @@ class AbstractLikelihood(Readable):
         """The likelihood without the constant mean that an `Offset` adds to f, and that constant, or None."""
         return self, None
 
+    def with_parts(self, likelihood: "AbstractLikelihood", constant: Rows | None) -> "AbstractLikelihood":
+        """The likelihood of other `parts`."""
+        return likelihood
+
     def at(self, noise: Rows) -> "AbstractLikelihood":
         """The likelihood of rows with a known noise variance of their own, which most likelihoods ignore."""
         return self

@@ -70,6 +70,10 @@ class Offset(AbstractLikelihood):
         """The likelihood inside, and c."""
         return self.likelihood, self.constant
 
+    def with_parts(self, likelihood: AbstractLikelihood, constant: Rows | None) -> AbstractLikelihood:
+        """With the constant added again."""
+        return Offset(likelihood, constant)
+
     @property
     def name(self) -> str:
         return self.likelihood.name

@@ -4,7 +4,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
-import equinox as eqx
 import jax
 import numpy as np
 
@@ -176,15 +175,12 @@ def _maximised(bound, prior, model, data, settings, progress, notes, **options) 
 def _fit_varying(first: Fit, model, data, settings, progress) -> Fitted:
     """Noise that depends on x: the fit `first` with one variance, and two Gaussian processes in turn (`fit_noise`)."""
     prior, (inside, constant) = LengthscalePrior.around(model.kernel, settings), model.likelihood.parts()
-    centred = data if constant is None else replace(data, y=np.asarray(data.y) - np.asarray(constant)[0])
+    of_f = None if constant is None else np.asarray(constant) * np.asarray([1, 0], data.X.dtype)
+    centred = data if of_f is None else replace(data, y=np.asarray(data.y) - of_f[0])
     one = cast(Model(model.kernel, Gaussian(np.asarray(inside.scale) ** 2)), data.X.dtype)
     fitted = fit_noise(first(one, centred, settings, progress), centred, settings, prior).fitted
-    # The scale takes what a constant mean of the second function would be.
-    scale = lambda likelihood: likelihood.parts()[0].scale
-    likelihood = eqx.tree_at(scale, model.likelihood, fitted.model.likelihood.scale)
-    if constant is not None:
-        of_f = np.asarray(constant) * np.asarray([1, 0], data.X.dtype)
-        likelihood = eqx.tree_at(lambda likelihood: likelihood.parts()[1], likelihood, of_f)
+    # A constant mean of the second function is in the scale.
+    likelihood = model.likelihood.with_parts(fitted.model.likelihood, of_f)
     return fitted._replace(model=Model(fitted.model.kernel, likelihood, fitted.model.posterior))
 
 

@@ -31,9 +31,10 @@ from ..optimise.fullbatch import OptimiseResult
 from ..params import cast
 from ..posteriors import Joined, Model, Whitened
 from ..starts.hyperparameters import robust
+from ..starts.inducing import RACE_ROWS, sample
 from .ends import divergence, finish, finish_exact, settle
 from .families import prior_q
-from .objectives import OfBound, held_points, maximise, points
+from .objectives import OfBound, held_points, maximise
 from .prior import LengthscalePrior
 from .settings import Fitted, Settings, choose_num_inducing
 from .starts import start_sparse
@@ -45,7 +46,8 @@ MEAN, VARIANCE = -0.6352, float(np.pi**2 / 8)
 LEAST = 1e-2  # of its standard deviation: the smallest residual that the start of g distinguishes
 LEAST_SIGNAL = 0.1  # variance of g at the start
 POINTS, ITERATIONS = 100, 50  # of g, of which each row tells little
-REFIT, ROUNDS = 25, 1  # iterations of f under the noise of g, and how often
+ROWS = RACE_ROWS  # of which its kernel is learned
+REFIT, ROUNDS = 10, 1  # iterations of f under the noise of g, and how often
 
 
 class VaryingNoise(NamedTuple):
@@ -123,14 +125,14 @@ def _noise_fit(rows: Dataset, fitted: Fitted, settings: Settings) -> OptimiseRes
     least = LEAST**2 * (known + np.average(e**2, weights=rows.weight) + np.finfo(float).tiny)
     target = 0.5 * np.log(np.maximum(e**2, least)) - MEAN
     level = np.average(target, weights=rows.weight)
-    target = _rows(rows, target - level, 0.0)
+    target = sample(_rows(rows, target - level, 0.0), ROWS, settings.seed)
     model = Model(_kernel_of_noise(fitted, target), Gaussian(VARIANCE))
-    count = min(settings.num_inducing or choose_num_inducing(len(rows)), POINTS, len(rows))
+    count = min(settings.num_inducing or choose_num_inducing(len(rows)), POINTS, len(target))
     own = settings._replace(num_inducing=count, inducing="kmeans", initial="robust", dtype="float64")
     prior = LengthscalePrior.around(model.kernel, own)
     model, _, _ = start_sparse(cast(model, rows.X.dtype), target, own, prior)
     iterations = min(ITERATIONS, settings.max_iter or ITERATIONS)
-    result = maximise(OfBound(collapsed, own.tight), prior, model, target, iterations, None, points)
+    result = maximise(OfBound(collapsed, own.tight), prior, model, target, iterations, None, *held_points(own))
     learned, Z = result.model, result.model.posterior.Z
     likelihood = LogScale(np.exp(level), 0.0)
     return result._replace(model=cast(Model(learned.kernel, likelihood, Whitened(Z, prior_q(Z))), rows.X.dtype))
