@@ -4,8 +4,9 @@
         [--set '{"ROUNDS": 0}'] [--validate] [--out rows.jsonl]
 
 Every fit runs in this process, one after another. With --validate a fifth of the training rows is held out in place of
-the test rows, which choices are to be made from. `wave` has two columns, and noise from 0.1 to 1 along the first; `even`
-has one noise variance. `flights` are 18,000 rows of flights_nyc13. Of all other tables a tenth are test rows.
+the test rows, which choices are to be made from. `wave` has two columns, and noise from 0.1 to 1 along the first; the
+noise of `even` is the same everywhere. `flights` are 18,000 rows of flights_nyc13. Of all other tables a tenth are test
+rows.
 """
 
 import argparse

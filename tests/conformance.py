@@ -257,7 +257,7 @@ LIKELIHOODS: dict[str, Callable[[], Case]] = {
     "gaussian": lambda: Case(Gaussian(0.3), 1),
     "gaussian_small_noise": lambda: Case(Gaussian(1e-4), 1),
     "heteroscedastic": lambda: Case(Heteroscedastic(0.4), 1),
-    "log_scale": lambda: Case(LogScale(0.4, 0.05), 1, (1e-6, 1e-3)),
+    "log_scale": lambda: Case(LogScale(0.4, 0.05), 1, (1e-6, 2e-2)),
     "student_t": lambda: Case(StudentT(0.8, 4.0), 2),
     "student_t_small_scale": lambda: Case(StudentT(0.05, 3.0), 2),
     "laplace": lambda: Case(Laplace(0.3), 1),

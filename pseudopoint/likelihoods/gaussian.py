@@ -155,8 +155,10 @@ class LogScale(AbstractLikelihood):
         return self.scale**2 * jnp.exp(2 * f)
 
     def log_prob(self, f: Rows, y: Rows) -> Rows:
-        """log N(e; 0, known + s² e^{2f})."""
-        return _log_normal(y, 0.0, self.known + self._noise(f))
+        """log N(e; 0, known + s² e^{2f}), in logarithms: e^{2f} may overflow."""
+        tiny = float(jnp.finfo(jnp.result_type(f)).tiny)
+        log_variance = jnp.logaddexp(jnp.log(self.known + tiny), 2 * (f + jnp.log(self.scale)))
+        return -0.5 * (jnp.log(2 * jnp.pi) + log_variance + y**2 * jnp.exp(-log_variance))
 
     def moments(self, f: Rows) -> Moments:
         """0, known + s² e^{2f}."""

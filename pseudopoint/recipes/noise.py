@@ -70,8 +70,8 @@ def fit_noise(fitted: Fitted, data: Dataset, settings: Settings, prior: Lengthsc
     repeated, and the prior of its kernel's lengthscales. `data` has no known noise.
 
     The fit that is returned has the likelihood `Heteroscedastic` and a `Joined` predictor of f and g. Its bound is that
-    of the evidence of both. g has a Matérn kernel and at most 100 points, which stay where k-means puts them. In the
-    end q(f) is the best one for q(g). Deterministic for a seed. Raises FitError.
+    of the evidence of both. g has a Matérn kernel and at most 100 points. In the end q(f) is the best one for q(g).
+    Deterministic for a seed. Raises FitError.
     """
     data = _rows(data, data.y, 0.0)
     constant, left = _left_out(fitted, data)
