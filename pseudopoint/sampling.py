@@ -13,6 +13,7 @@ and for stationary kernels cos ωᵀx and sin ωᵀx with frequencies ω drawn f
 
 from functools import reduce, singledispatch
 from itertools import product
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -132,7 +133,7 @@ def paths(
     predictor = jax.tree.map(jnp.asarray, predictor)
     key = key if jnp.issubdtype(getattr(key, "dtype", int), jax.dtypes.prng_key) else jax.random.key(key)
     keys = jax.random.split(key, predictor.leading) if predictor.leading else key
-    drawn = predictor.map(lambda p, key: _paths(p, key, count, features), (keys,))
+    drawn: Any = predictor.map(lambda p, key: _paths(p, key, count, features), (keys,))
     return SeveralPaths(drawn) if predictor.stacked else drawn
 
 

@@ -1,6 +1,7 @@
 """Noise that depends on x, by two Gaussian processes in turn: what it finds, when it pays, and the fitted model."""
 
 import pickle
+from typing import Any
 
 import jax
 import numpy as np
@@ -94,7 +95,8 @@ def test_the_bound_is_that_of_the_evidence_of_both():
     """E log p(y | f, g) − KL[q(f)] − KL[q(g)], from the predictors: with α = K̃⁻¹y and S = K − KK̃⁻¹K, K̃ = K + Σ,
     2 KL[q(f)] = αᵀKα − tr K̃⁻¹K + log |K̃| − log |Σ|, and 2 KL[q(g)] = αᵀKα + Σ (s − 1 − log s)."""
     _, found, data = selected(sd, "exact")
-    fitted, (f, g) = found.fitted, found.fitted.predictor.parts
+    fitted: Any = found.fitted
+    f, g = fitted.predictor.parts
     with jax.enable_x64(True):
         y = np.asarray(data.y)
         moments = [np.stack(both) for both in zip(f(data.X), g(data.X), strict=True)]

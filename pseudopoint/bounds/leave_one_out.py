@@ -19,7 +19,7 @@ from jaxtyping import Array, Float
 from ..compilation import bucket, program
 from ..data import Dataset, padded, take
 from ..likelihoods import AbstractLikelihood, Gaussian
-from ..posteriors import Marginals, Model, Predictor
+from ..posteriors import Marginals, Model
 from .exact import row_noise
 
 __all__ = ["LeftOut", "by_rows", "leave_one_out", "loo_log_density", "marginals_of_rows"]
@@ -34,7 +34,7 @@ class LeftOut(NamedTuple):
     variance: Float[np.ndarray, " N"]
 
 
-def leave_one_out(predictor: Predictor, likelihood: AbstractLikelihood, data: Dataset, exact: bool = False) -> LeftOut:
+def leave_one_out(predictor: Any, likelihood: AbstractLikelihood, data: Dataset, exact: bool = False) -> LeftOut:
     """The posterior of fᵢ without row i, for the rows of the fit and the `Predictor` of its best q, of one latent
     function whose mean and variance have the same points. For a row of weight zero, q(fᵢ) itself.
 
@@ -56,8 +56,8 @@ def loo_log_density(likelihood: AbstractLikelihood, data: Dataset, left: LeftOut
     return by_rows(_log_density, likelihood, data, *left)
 
 
-def marginals_of_rows(predictor: Predictor, data: Dataset) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and variance of f at the rows, each [N]."""
+def marginals_of_rows(predictor: Any, data: Dataset) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and variance of f at the rows by a `Predictor`, each [N]."""
     mean, variance = by_rows(_moments, predictor, data)
     return mean, variance
 

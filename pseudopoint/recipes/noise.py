@@ -8,7 +8,7 @@ small, most of all where f follows single rows. (Goldberg et al. 1998; Kersting 
 is that of Lázaro-Gredilla and Titsias 2011; methods h.)
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -115,7 +115,8 @@ def _with_noise(data: Dataset, noise: Fitted) -> Dataset:
 
 
 def _scale(noise: Fitted) -> float:
-    return float(noise.model.likelihood.scale)
+    likelihood: Any = noise.model.likelihood
+    return float(likelihood.scale)
 
 
 def _noise_fit(rows: Dataset, fitted: Fitted, settings: Settings) -> OptimiseResult:
