@@ -13,13 +13,14 @@ import argparse
 import json
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from classes import cut
 from provenance import provenance
 
 TABLES = ("wave", "even", "concrete", "wine-quality-red", "abalone", "power", "flights")
-FITS = {
+FITS: dict[str, Any] = {
     "gaussian": {"likelihood": "gaussian"},
     "varying": {"likelihood": "heteroscedastic"},
     "svgp": {"likelihood": "heteroscedastic", "method": "svgp"},

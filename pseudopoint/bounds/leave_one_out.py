@@ -87,7 +87,8 @@ def _left_out(at, rows: Dataset):
     """`LeftOut` of each row, [2, B]."""
     predictor, likelihood = at
     q = predictor.marginals(rows.X)
-    slopes = _of_rows(predictor.kernel, likelihood, rows).expectation_gradients(*q.moments, rows.y)
+    mean, variance = q.moments
+    slopes = _of_rows(predictor.kernel, likelihood, rows).expectation_gradients(mean, variance, rows.y)
     return jnp.stack(_without(q, predictor.kernel.diag(rows.X), rows.weight, *slopes))
 
 
