@@ -13,6 +13,7 @@ and for stationary kernels cos ωᵀx and sin ωᵀx with frequencies ω drawn f
 
 from functools import reduce, singledispatch
 from itertools import product
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -39,7 +40,7 @@ from .kernels import (
     middle,
 )
 from .linalg import cholesky
-from .posteriors import Predictor, Predictors
+from .posteriors import Joined, Predictor, Predictors
 
 __all__ = ["Paths", "SeveralPaths", "paths", "spectrum"]
 
@@ -114,7 +115,9 @@ class SeveralPaths(eqx.Module):
         return jax.vmap(lambda paths: paths(X))(self.base)
 
 
-def paths(predictor: Predictor | Predictors, key, count: int, features: int = 1024) -> Paths | SeveralPaths:
+def paths(
+    predictor: Predictor | Predictors | Joined, key, count: int, features: int = 1024
+) -> Paths | SeveralPaths | Joined:
     """`count` functions drawn from q(f): a callable from X [N, D] to [count, N]; for C latent functions [C, count, N].
 
     They have the mean and the covariance of `predictor`, except that random waves stand for a stationary prior. The
@@ -131,8 +134,8 @@ def paths(predictor: Predictor | Predictors, key, count: int, features: int = 10
     predictor = jax.tree.map(jnp.asarray, predictor)
     key = key if jnp.issubdtype(getattr(key, "dtype", int), jax.dtypes.prng_key) else jax.random.key(key)
     keys = jax.random.split(key, predictor.leading) if predictor.leading else key
-    drawn = predictor.map(lambda p, key: _paths(p, key, count, features), (keys,))
-    return SeveralPaths(drawn) if predictor.leading else drawn
+    drawn: Any = predictor.map(lambda p, key: _paths(p, key, count, features), (keys,))
+    return SeveralPaths(drawn) if predictor.stacked else drawn
 
 
 def _paths(p: Predictor, key, count: int, features: int) -> Paths:

@@ -141,6 +141,7 @@ def ordinal(f: Array, edges: Array, scale: float) -> Classes:
 TRUTHS: dict[str, Callable[[Any], Truth]] = {
     "Gaussian": lambda p: one_latent(lambda f: stats.norm(f, np.sqrt(p.variance))),
     "Heteroscedastic": lambda p: heteroscedastic(float(p.scale)),
+    "LogScale": lambda p: one_latent(lambda f: stats.norm(0, np.sqrt(p.known + p.scale**2 * np.exp(2 * f)))),
     "StudentT": lambda p: one_latent(lambda f: stats.t(p.degrees, f, p.scale)),
     "Laplace": lambda p: one_latent(lambda f: Laplace(f, float(p.scale))),
     "Bernoulli": lambda p: one_latent(lambda f: Classes(np.stack([LINKS[p.link](-f), LINKS[p.link](f)]))),

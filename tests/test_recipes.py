@@ -33,7 +33,7 @@ COLLAPSED = OfBound(collapsed)
     [
         (Gaussian(0.1), [("exact", 2000), ("collapsed", 50_000), ("svgp", np.inf)]),
         (Bernoulli(), [("collapsed", 5000), ("svgp", np.inf)]),
-        (Heteroscedastic(), [("collapsed", 500), ("svgp", np.inf)]),
+        (Heteroscedastic(), [("exact", 2000), ("collapsed", 50_000), ("svgp", np.inf)]),
         (Softmax(3), [("collapsed", 222), ("svgp", np.inf)]),
         (Softmax(26), [("collapsed", 2), ("svgp", np.inf)]),
     ],

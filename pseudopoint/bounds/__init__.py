@@ -16,3 +16,4 @@ from .elbo import *
 from .exact import *
 from .exact_on_host import *
 from .laplace import *
+from .leave_one_out import *

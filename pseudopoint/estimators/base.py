@@ -136,7 +136,6 @@ class AbstractEstimator(BaseEstimator):
                 settings = settings._replace(dtype=self._precision)
             data = dataset(X, y, weight, noise, dtype=self._precision)
             found = searched(settings, described, data, scaling, scale_target)
-            self.selection_ = table(found)
             if found is not None:
                 chosen = as_chosen(found, rows[0], data, scaling, self._precision)
             else:
@@ -150,6 +149,7 @@ class AbstractEstimator(BaseEstimator):
             settings = settings._replace(inducing=_given_points(settings.inducing, chosen.scaling, data.X.shape[1]))
         likelihood = Offset.around(likelihood, np.asarray(data.y), np.asarray(data.weight))
         fitted = fit_model(chosen.kernel, likelihood, data, settings, progress, chosen.warm)
+        self.selection_ = table(chosen.trials + fitted.trials)
         self._keep(chosen, fitted, own_units, said, settings.max_iter or 200)
 
     def _keep(self, chosen: Chosen, fitted: Fitted, own_units: bool, said: list[str], limit: int):

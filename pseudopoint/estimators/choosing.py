@@ -1,5 +1,6 @@
 """What a search chooses for an estimator: when there is one, and how its warps enter the data and the likelihood."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -11,7 +12,7 @@ from ..kernels import AbstractKernel
 from ..likelihoods import AbstractLikelihood, Warped
 from ..names import Settings
 from ..posteriors import Model
-from ..recipes import Fitted, Found, search
+from ..recipes import Fitted, Found, Trial, search
 
 __all__ = ["Chosen", "as_chosen", "searched", "table"]
 
@@ -28,6 +29,7 @@ class Chosen(NamedTuple):
     warm: Model | None = None
     warp: Any = None
     jacobian: float = 0.0
+    trials: tuple[Trial, ...] = ()
 
     def of_target(self, fitted: Fitted) -> tuple[AbstractLikelihood, Fitted]:
         """The likelihood of the target itself, and the fit with bounds on its evidence."""
@@ -50,7 +52,7 @@ def searched(
     warp_target = settings.target_warp != "none" and not np.any(np.asarray(data.noise) > 0)
     reasons = {
         "effort='fast'": settings.effort == "fast",
-        f"the likelihood {likelihood.name}": likelihood.gaussian_noise is None,
+        f"the likelihood {likelihood.name}": likelihood.gaussian_noise is None and not likelihood.varying_noise,
         "a kernel object": not isinstance(settings.kernel, str),
         "scale_inputs=False": settings.scale_inputs is False,
         "scale_target=False": not scale_target,
@@ -86,17 +88,15 @@ def as_chosen(found: Found, X: np.ndarray, data: Dataset, scaling: Standardiser,
         jacobian = float(np.asarray(data.weight) @ found.target.log_slope(y))
         y = found.target(y)
     warped = dataset(scaling.inputs(X, precision), y, data.weight, data.noise, dtype=precision)
-    return Chosen(found.base, warped, scaling, found.model, found.target, jacobian)
+    return Chosen(found.base, warped, scaling, found.model, found.target, jacobian, found.trials)
 
 
-def table(found: Found | None) -> dict[str, Any]:
+def table(trials: Sequence[Trial]) -> dict[str, Any]:
     """`selection_`: what was tried, in columns."""
-    trials = () if found is None else found.trials
-    columns = {
+    return {
         "part": [trial.part for trial in trials],
         "choice": [trial.choice for trial in trials],
-        "log_evidence": np.array([trial.evidence for trial in trials]),
+        "log_density": np.array([trial.evidence for trial in trials]),
         "chosen": np.array([trial.chosen for trial in trials], bool),
         "seconds": np.array([trial.seconds for trial in trials]),
     }
-    return columns

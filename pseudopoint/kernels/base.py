@@ -92,6 +92,10 @@ class AbstractKernel(Readable):
         known = {"lengthscale", "variance"} <= _fields(self).keys()
         return (self.lengthscale, self.variance) if known else None  # pyright: ignore[reportAttributeAccessIssue]
 
+    def beside(self, make: Callable[[Any], "AbstractKernel"], lengthscale: Any) -> "AbstractKernel":
+        """`make(lengthscale)`, a kernel for the inputs of this one. `lengthscale` [D] is in the units of its rows."""
+        return make(lengthscale)
+
     def inner_columns(self, D: int) -> int:
         """The number of D columns that the kernels inside this one see. Raises ValueError where there are too few."""
         return D
@@ -249,6 +253,10 @@ class InUnits(AbstractKernel):
     def ard(self, D: int) -> AbstractKernel:
         """Of the kernel inside."""
         return InUnits(self.kernel.ard(D), self.mean, self.scale)
+
+    def beside(self, make: Callable[[Any], AbstractKernel], lengthscale: Any) -> AbstractKernel:
+        """In the units of the table, with the same columns' means and scales."""
+        return InUnits(make(lengthscale * self.scale), self.mean, self.scale)
 
     def __call__(self, X: Float[Array, "N D"], Z: Float[Array, "M D"]) -> Float[Array, "N M"]:
         """[k(xᵢ, zⱼ)] of the rows in their units."""

@@ -47,6 +47,8 @@ class AbstractLikelihood(Readable):
     has_constant: ClassVar[bool] = False
     # Whether y = f + noise, f the first latent function: E[y | f] = f.
     additive: ClassVar[bool] = False
+    # Whether y = f₁ + N(0, scale² e^{2f₂}): a Gaussian likelihood for f₁ given f₂, so that two fits in turn learn both.
+    varying_noise: ClassVar[bool] = False
     # Whether classes have an order, so that their numbers are a target of regression too.
     ordered: ClassVar[bool] = False
     support: ClassVar[str] = "real"  # "real", "positive", "unit", "counts" or "classes"
@@ -85,6 +87,10 @@ class AbstractLikelihood(Readable):
     def warped(self) -> tuple["AbstractLikelihood", Any] | None:
         """The likelihood of w(y) and the warp w, where y itself is a monotone function of a target (`Warped`)."""
         return None
+
+    def with_parts(self, likelihood: "AbstractLikelihood", constant: Rows | None) -> "AbstractLikelihood":
+        """The likelihood of other `parts`."""
+        return likelihood
 
     def at(self, noise: Rows) -> "AbstractLikelihood":
         """The likelihood of rows with a known noise variance of their own, which most likelihoods ignore."""

@@ -1,4 +1,4 @@
-"""Real targets with normal noise, whose variance is constant or depends on x."""
+"""Real targets with normal noise, whose variance is constant or depends on x; and residuals, which tell of that."""
 
 from typing import ClassVar
 
@@ -7,11 +7,11 @@ import numpy as np
 from jaxtyping import Float
 from scipy.special import ndtr
 
-from ..params import Number, positive
+from ..params import Number, positive, real
 from .base import AbstractLikelihood, Moments, Rows, Slopes
 from .quadrature import expect_bounded, log_expect
 
-__all__ = ["Gaussian", "Heteroscedastic"]
+__all__ = ["NOISE_FLOOR", "Gaussian", "Heteroscedastic", "LogScale"]
 
 NOISE_FLOOR = 1e-8
 
@@ -79,6 +79,7 @@ class Heteroscedastic(AbstractLikelihood):
     additive: ClassVar[bool] = True
     concave: ClassVar[bool] = True  # in f₁ and in f₂, each by itself
     majorised: ClassVar[bool] = True
+    varying_noise: ClassVar[bool] = True
     scale: Float[Number, ""] = positive(1e-4, default=0.3)
 
     def base_level(self, y: np.ndarray, weight: np.ndarray) -> np.ndarray:
@@ -133,3 +134,50 @@ class Heteroscedastic(AbstractLikelihood):
         std = lambda f2: np.sqrt(variance[0] + self.scale**2 * np.exp(2 * f2))
         given = lambda f2: ndtr((y - mean[0]) / std(f2))
         return expect_bounded(given, mean[1], variance[1], *self._where(mean, y))
+
+
+class LogScale(AbstractLikelihood):
+    """e ~ N(0, known + scale² e^{2f}): what a residual e tells of f, the log standard deviation of its noise.
+
+    `known` is the variance of e that is not noise, such as that of the function of which e is a residual: 0, or one
+    number per row after `at`. Not learned. log p(e | f) is flat where the noise is far below it.
+    """
+
+    scale: Float[Number, ""] = positive(1e-4, default=0.3)
+    known: Float[Number, ""] | Float[Number, " N"] = real(learn="learn_known", default=0.0)
+    learn_known: ClassVar[bool] = False
+
+    def at(self, noise: Rows) -> "LogScale":
+        """known + noiseᵢ."""
+        return LogScale(self.scale, self.known + noise)
+
+    def _noise(self, f: Rows) -> Rows:
+        return self.scale**2 * jnp.exp(2 * f)
+
+    def log_prob(self, f: Rows, y: Rows) -> Rows:
+        """log N(e; 0, known + s² e^{2f}), in logarithms: e^{2f} may overflow."""
+        tiny = float(jnp.finfo(jnp.result_type(f)).tiny)
+        log_variance = jnp.logaddexp(jnp.log(self.known + tiny), 2 * (f + jnp.log(self.scale)))
+        return -0.5 * (jnp.log(2 * jnp.pi) + log_variance + y**2 * jnp.exp(-log_variance))
+
+    def moments(self, f: Rows) -> Moments:
+        """0, known + s² e^{2f}."""
+        return Moments(jnp.zeros_like(f), self.known + self._noise(f))
+
+    def cdf(self, f: Rows, y: Rows) -> Rows:
+        """Φ(e/√(known + s² e^{2f}))."""
+        return ndtr(y / np.sqrt(self.known + self.scale**2 * np.exp(2 * f)))
+
+    def peak_hint(self, y: Rows) -> tuple[Rows, Rows]:
+        """Where the noise would be as large as the residual."""
+        return jnp.log(jnp.abs(y) + 1e-3 * self.scale) - jnp.log(self.scale), jnp.ones_like(y)
+
+    def predict(self, mean: Rows, variance: Rows) -> Moments:
+        """0, known + s² e^{2μ + 2v}."""
+        return Moments(jnp.zeros_like(mean), self.known + self._noise(mean + variance))
+
+    def majoriser(self, mean: Rows, variance: Rows, y: Rows, slopes: Slopes) -> Rows:
+        """ω = max(|β|, 2r²), r the share of the noise in the variance of e at the mean of f: 2r² is the expected Fisher
+        information, −E ∂² log p(e | f)/∂f². If a residual happens to be small, |β| is far below it."""
+        noise = self._noise(mean)
+        return jnp.maximum(jnp.abs(2 * slopes[1]), 2 * (noise / (self.known + noise)) ** 2)

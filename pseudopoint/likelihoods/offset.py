@@ -47,6 +47,7 @@ class Offset(AbstractLikelihood):
     concave = _same("concave")
     majorised = _same("majorised")
     additive = _same("additive")
+    varying_noise = _same("varying_noise")
     shrinks = _same("shrinks")
     smooth = _same("smooth")
     curvature = _same("curvature")
@@ -68,6 +69,10 @@ class Offset(AbstractLikelihood):
     def parts(self) -> tuple[AbstractLikelihood, Rows | None]:
         """The likelihood inside, and c."""
         return self.likelihood, self.constant
+
+    def with_parts(self, likelihood: AbstractLikelihood, constant: Rows | None) -> AbstractLikelihood:
+        """With the constant added again."""
+        return Offset(likelihood, constant)
 
     @property
     def name(self) -> str:

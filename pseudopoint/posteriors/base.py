@@ -44,11 +44,13 @@ class Predictor(eqx.Module):
 
     sⱼ is the variance of q along wⱼ as a share of the prior's; orthogonal to all wⱼ the variance is the prior's.
     `shared` says that Zm and Zv are the same points, so that k(·, x) is computed once. Predictors of several latent
-    functions with one kernel share the fields in `common`. `leading` are the leading axes of predictions: here none.
+    functions with one kernel share the fields in `common`. `leading` are the leading axes of predictions, here none;
+    `stacked` says whether what `map` returns has them.
     """
 
     common: ClassVar[tuple[str, ...]] = ("kernel", "Zm", "Zv", "jitter")
     leading: ClassVar[tuple[int, ...]] = ()
+    stacked: ClassVar[bool] = False
 
     kernel: AbstractKernel
     Zm: Float[Number, "M1 D"]
@@ -61,9 +63,13 @@ class Predictor(eqx.Module):
 
     def __call__(self, X: Float[Array, "N D"]) -> tuple[Float[Array, " N"], Float[Array, " N"]]:
         """Mean and variance of f at the rows of X, each [N]."""
+        return self.marginals(X).moments
+
+    def marginals(self, X: Float[Array, "N D"]) -> "Marginals":
+        """The same with the variance in two parts: what q has left of ‖w‖², and k − ‖w‖²."""
         Kvx = self.kernel(self.Zv, X)
         Kmx = Kvx if self.shared else self.kernel(self.Zm, X)
-        return self.moments(Kvx, Kmx, self.kernel.diag(X))
+        return self._marginals(Kvx, Kmx, self.kernel.diag(X))
 
     def moments(
         self, Kvx: Float[Array, "M2 N"], Kmx: Float[Array, "M1 N"], prior: Float[Array, " N"]
@@ -72,9 +78,12 @@ class Predictor(eqx.Module):
 
         W comes from a covariance with jitter, so k − ‖w‖² is at least about the jitter; rounding needs the maximum.
         """
+        return self._marginals(Kvx, Kmx, prior).moments
+
+    def _marginals(self, Kvx, Kmx, prior) -> "Marginals":
         squares = (self.W @ Kvx) ** 2
         residual = prior - jnp.sum(squares, axis=0)
-        return self.alpha @ Kmx, jnp.maximum(residual, 0) + self.s @ squares
+        return Marginals(self.alpha @ Kmx, self.s @ squares, jnp.maximum(residual, 0))
 
     def map(self, function: Callable[..., Any], also: tuple = ()) -> Any:
         """function(self, *also), as `Predictors.map` calls it for each predictor."""

@@ -1,7 +1,7 @@
-"""Several latent functions through the same pseudo-points."""
+"""Several latent functions, through the same pseudo-points or each through its own."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -14,7 +14,7 @@ from ..linalg import Scalar
 from ..params import Number
 from .base import AbstractPosterior, AbstractProjection, AbstractWrapper, Marginals, Points, Predictor
 
-__all__ = ["IndependentLatents", "Predictors", "Projections"]
+__all__ = ["IndependentLatents", "Joined", "Predictors", "Projections"]
 
 
 class IndependentLatents(AbstractWrapper):
@@ -106,6 +106,8 @@ class Predictors(eqx.Module):
     """C predictors: the fields `Predictor.common` in `share` (with a leading axis C if separate), all others in `own`,
     with a leading axis C."""
 
+    stacked: ClassVar[bool] = True
+
     share: Any
     own: Any
     separate: bool = eqx.field(static=True)
@@ -165,3 +167,65 @@ class Predictors(eqx.Module):
         shares, owns = zip(*(_split(module, common) for module in each), strict=True)
         stacked = lambda trees: jax.tree.map(lambda *x: np.stack(x), *trees)
         return Predictors(stacked(shares) if self.separate else shares[0], stacked(owns), self.separate)
+
+
+class Joined(eqx.Module):
+    """Predictors of C independent latent functions, each with its own kernel and points, of which there may be
+    different numbers. The first is that of the mean of a target.
+
+    It obeys the contract of `Predictors`; and it joins any callables of rows, such as what `served` makes of each, or
+    paths.
+    """
+
+    stacked: ClassVar[bool] = False
+
+    parts: tuple[Any, ...]
+
+    @property
+    def leading(self) -> tuple[int, ...]:
+        """(C,), the leading axes of predictions."""
+        return (len(self.parts),)
+
+    def __call__(self, X: Float[Array, "N D"]) -> Any:
+        """What each part returns for the rows of X, stacked: of predictors mean and variance of every f, [C, N]."""
+        return jax.tree.map(lambda *each: jnp.stack(each), *(part(X) for part in self.parts))
+
+    def map(self, function: Callable[..., Any], also: tuple = ()) -> "Joined":
+        """function(predictor, *also) for each predictor, joined: `also` has a leading axis C."""
+        return Joined(tuple(function(part, *(x[c] for x in also)) for c, part in enumerate(self.parts)))
+
+    @property
+    def Zv(self) -> Points:
+        """The pseudo-points of the first."""
+        return self.parts[0].Zv
+
+    @property
+    def s(self) -> Float[Number, " M"]:
+        """`Predictor.s` of all, end to end."""
+        return np.concatenate([part.s for part in self.parts])
+
+    @property
+    def jitter(self) -> Float[Number, ""]:
+        """The largest jitter that was used."""
+        return np.max([part.jitter for part in self.parts], axis=0)
+
+    def padded(self, count: int) -> "Joined":
+        """`Predictor.padded` of the first, which alone may have a point at each row."""
+        return Joined((self.parts[0].padded(count), *self.parts[1:]))
+
+    def moved(self, kernel: AbstractKernel, to: Callable[[Any], Any]) -> "Joined":
+        """`Predictor.moved`: `kernel` is that of the first; the others get the one inside of theirs, an `InUnits`."""
+        first, *others = self.parts
+        return Joined((first.moved(kernel, to), *(part.moved(part.kernel.kernel, to) for part in others)))
+
+    def prior(self, X: Float[Array, "N D"]) -> Float[Array, "C N"]:
+        """`Predictor.prior` of each."""
+        return jnp.stack([part.prior(X) for part in self.parts])
+
+    def covariance(self, X: Float[Array, "N D"]) -> Float[Array, "C N N"]:
+        """`Predictor.covariance` of each."""
+        return jnp.stack([part.covariance(X) for part in self.parts])
+
+    def each(self, function: Callable[[Any], Any], common: tuple[str, ...]) -> "Joined":
+        """`function` of each predictor."""
+        return Joined(tuple(function(part) for part in self.parts))

@@ -3,6 +3,16 @@
 from .families import FAMILIES
 from .methods import fit_model
 from .search import Found, search
-from .settings import Fitted, Settings, choose_method, choose_num_inducing
+from .settings import Fitted, Settings, Trial, choose_method, choose_num_inducing
 
-__all__ = ["FAMILIES", "Fitted", "Found", "Settings", "choose_method", "choose_num_inducing", "fit_model", "search"]
+__all__ = [
+    "FAMILIES",
+    "Fitted",
+    "Found",
+    "Settings",
+    "Trial",
+    "choose_method",
+    "choose_num_inducing",
+    "fit_model",
+    "search",
+]

@@ -1,6 +1,7 @@
 """A fit from start to finish, by each method."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 import jax
@@ -9,19 +10,17 @@ import numpy as np
 from ..bounds import (
     collapsed,
     collapsed_orthogonal,
-    elbo,
     evidence_on_host,
     given_evidence,
     laplace,
     marginal,
-    marginal_on_host,
 )
 from ..compilation import program
-from ..data import Dataset, chunked
+from ..data import Dataset
 from ..gaussians import MeanPrecision
 from ..kernels import AbstractKernel
-from ..likelihoods import AbstractLikelihood
-from ..optimise.fullbatch import FitError, OptimiseResult, converge
+from ..likelihoods import AbstractLikelihood, Gaussian
+from ..optimise.fullbatch import FitError, OptimiseResult
 from ..optimise.minibatch import AbstractStepper, adam_until_flat
 from ..optimise.minibatch.loop import fit, start
 from ..optimise.named import OPTIMISERS, RATE, STEPS, Options, adam, in_coordinates, optimise
@@ -29,17 +28,18 @@ from ..optimise.result import Progress
 from ..params import cast
 from ..posteriors import CollapsedDecoupled, Model, Whitened
 from ..starts.inducing import RACE_ROWS, sample
+from .ends import at_once, finish, finish_exact, fitted_by, predictor_of, settle
 from .families import FAMILIES, family_steppers, prior_q
+from .noise import fit_noise, noise_may_vary, with_noise_that_pays
 from .objectives import (
     EXACT_SAMPLE,
-    MIN_GAIN,
     OfBound,
     Report,
     explain,
     held_points,
+    least_gain,
     maximise,
     maximise_profile,
-    padded_to_bucket,
 )
 from .precision import FLOAT32_NOTE, float32_start_of, minibatches_in_float32
 from .prior import LengthscalePrior
@@ -49,12 +49,8 @@ from .starts import ERROR_ROWS, SAMPLE_ITERATIONS, place_points, start_plain, st
 __all__ = ["fit_model"]
 
 FLOAT32_ROWS = 1500  # from which an exact fit gains by a start in float32 more than its programs take to compile
-AT_ONCE = 2e7  # numbers of the features of all rows that may be in memory together
 # Steps and rate of Adam for likelihoods whose rows tell less of the latent function than those of a Gaussian do.
 MORE_STEPS, HIGHER_RATE = 3000, 0.05
-CLOSE = 1e-6  # nats a row: where the search for the best q ends
-# Values of latent functions at rows beyond which that search repays the compilation of faster exponentials.
-MANY_VALUES = 5000
 
 Fit = Callable[[Model, Dataset, Settings, Progress | None, Model | None], Fitted]
 
@@ -78,6 +74,8 @@ def fit_model(
     method, reason, run = _chosen(settings, likelihood, len(data))
     warm = None if warm is None else cast(Model(warm.kernel, warm.likelihood), data.X.dtype)
     fitted = run(cast(Model(kernel, likelihood), data.X.dtype), data, settings, progress, warm)
+    if noise_may_vary(settings, method, data):
+        fitted = with_noise_that_pays(fitted, data, settings, LengthscalePrior.around(kernel, settings))
     if not np.isfinite(fitted.bound):
         raise FitError(explain(fitted.model, data))
     return fitted._replace(method=method, reason=reason + fitted.reason)
@@ -121,14 +119,14 @@ def _fit_by(method, likelihood) -> Fit:
     name, conjugate = likelihood.name, likelihood.gaussian_noise is not None
     if method == "laplace" and conjugate:
         raise FitError("method='laplace' with a Gaussian likelihood is the exact method: use method='exact'")
-    if method == "exact" and not conjugate:
+    if method == "exact" and not conjugate and not likelihood.varying_noise:
         raise FitError(f"method='exact' needs a Gaussian likelihood, not {name}: use 'collapsed' or 'svgp'")
     if method == "laplace" and (likelihood.latents > 1 or not likelihood.smooth):
         raise FitError(
             f"method='laplace' needs one latent function and a smooth likelihood, which {name} has not: "
             "use 'collapsed' or 'svgp'"
         )
-    return FITS[method, conjugate]
+    return VARYING[method] if likelihood.varying_noise and method in VARYING else FITS[method, conjugate]
 
 
 # --- Full passes -----------------------------------------------------------------------------------------------------
@@ -139,7 +137,7 @@ def _fit_whole(bound, model, data, settings, progress, warm=None) -> Fitted:
     prior = LengthscalePrior.around(model.kernel, settings)
     result = maximise(OfBound(bound, solved=True), prior, warm or model, data, settings.max_iter or 200, progress)
     report = result.aux._replace(predictor=result.aux.predictor.first(len(data)))
-    return _fitted(result, report, ())
+    return fitted_by(result, report, ())
 
 
 def _fit_exact(model, data, settings, progress, warm=None) -> Fitted:
@@ -152,14 +150,12 @@ def _fit_exact(model, data, settings, progress, warm=None) -> Fitted:
         float32_start = float32_start_of(model.kernel, few, float(np.sum(np.asarray(data.weight))), few.X)
     climb = partial(maximise, OfBound(given_evidence), prior, host=evidence_on_host)
     large, model = len(data) > 2 * EXACT_SAMPLE, warm or model
-    if large:  # most iterations are on a sample, where one costs a tenth or less
+    if large and warm is None:  # most iterations are on a sample, where one costs a tenth or less
         few = sample(data, EXACT_SAMPLE, settings.seed)
         model = climb(model, few, min(SAMPLE_ITERATIONS, 10 * max_iter), None).model
-    end = MIN_GAIN if large else 0.0
+    end = least_gain(data) if large else 0.0
     result = climb(model, data, max_iter, progress, float32_start=float32_start, min_gain=end)
-    at = marginal_on_host(result.model, padded_to_bucket(data))
-    notes = (FLOAT32_NOTE,) * (float32_start is not None)
-    return _fitted(result, Report(at.value, at.standard, at.upper(), at.predictor()), notes)
+    return finish_exact(result, data, (FLOAT32_NOTE,) * (float32_start is not None))
 
 
 def _fit_collapsed(model, data, settings, progress, warm=None) -> Fitted:
@@ -180,7 +176,19 @@ def _fit_orthogonal(model, data, settings, progress, warm=None) -> Fitted:
 def _maximised(bound, prior, model, data, settings, progress, notes, **options) -> Fitted:
     objective, held, max_iter = OfBound(bound, settings.tight), held_points(settings), settings.max_iter or 200
     result = maximise(objective, prior, model, data, max_iter, progress, *held, **options)
-    return _finish(bound, result, data, settings, notes)
+    return finish(bound, result, data, settings, notes)
+
+
+def _fit_varying(first: Fit, model, data, settings, progress, warm=None) -> Fitted:
+    """Noise that depends on x: the fit `first` with one variance, and two Gaussian processes in turn (`fit_noise`)."""
+    prior, (inside, constant) = LengthscalePrior.around(model.kernel, settings), model.likelihood.parts()
+    of_f = None if constant is None else np.asarray(constant) * np.asarray([1, 0], data.X.dtype)
+    centred = data if of_f is None else replace(data, y=np.asarray(data.y) - of_f[0])
+    one = cast(Model(model.kernel, Gaussian(np.asarray(inside.scale) ** 2)), data.X.dtype)
+    fitted = fit_noise(first(one, centred, settings, progress, warm), centred, settings, prior).fitted
+    # A constant mean of the second function is in the scale.
+    likelihood = model.likelihood.with_parts(fitted.model.likelihood, of_f)
+    return fitted._replace(model=Model(fitted.model.kernel, likelihood, fitted.model.posterior))
 
 
 def _fit_profile(model, data, settings, progress, warm=None) -> Fitted:
@@ -188,7 +196,7 @@ def _fit_profile(model, data, settings, progress, warm=None) -> Fitted:
     prior = LengthscalePrior.around(model.kernel, settings)
     model, notes = start_raced(model, data, settings, prior)
     result, bound = maximise_profile(prior, model, data, settings.max_iter or 200, progress, *held_points(settings))
-    return _fitted(result, Report(bound, bound, np.inf, program(_predictor, "once")(result.model)), notes)
+    return fitted_by(result, Report(bound, bound, np.inf, program(predictor_of, "once")(result.model)), notes)
 
 
 # --- Minibatches -----------------------------------------------------------------------------------------------------
@@ -205,7 +213,7 @@ def _fit_svgp(model, data, settings, progress, warm=None) -> Fitted:
     else:
         model, notes = start_plain(model, data, settings)
     result = _optimise(model, data, settings, progress)
-    return _finish(collapsed, result, data, settings, notes)
+    return finish(collapsed, result, data, settings, notes)
 
 
 def _fit_minibatches(model, data, settings, progress, warm=None) -> Fitted:
@@ -217,13 +225,13 @@ def _fit_minibatches(model, data, settings, progress, warm=None) -> Fitted:
     learn = _optimise if settings.optimiser != "auto" else lambda *given: _learn(*given)[0]
     result = learn(*(cast((model, data), np.float32) if float32_start else (model, data)), settings, progress)
     learned = cast(in_coordinates(result.model, MeanPrecision), data.X.dtype)
-    at_once = len(data) <= _at_once(learned)
-    if not at_once:  # one more epoch, whose decreasing step sizes average its batches
+    few = len(data) <= at_once(learned)
+    if not few:  # one more epoch, whose decreasing step sizes average its batches
         steps = -(-len(data) // settings.batch_size)
         options = Options(steps, settings.batch_size, tight=settings.tight, seed=settings.seed)
         learned = optimise("NGD", learned, data, options).model
     notes += (FLOAT32_NOTE,) * float32_start
-    return _settle(result, learned, data, notes, converged=at_once)._replace(reason=_how_it_ended(settings, result))
+    return settle(result, learned, data, notes, converged=few)._replace(reason=_how_it_ended(settings, result))
 
 
 def _fit_family(model, data, settings, progress, warm=None) -> Fitted:
@@ -232,13 +240,13 @@ def _fit_family(model, data, settings, progress, warm=None) -> Fitted:
     model, notes = start_plain(model, data, settings)
     if settings.optimiser != "auto":
         result = _optimise(model, data, settings, progress)
-        return _settle(result, result.model, data, notes)
+        return settle(result, result.model, data, notes)
     result, settling = _learn(model, data, settings, progress)
     model, B = result.model, min(settings.batch_size, len(data))
     if settling is not None:
         state = start(model, settling, data, settings.seed + 1)
         model = fit(state, settling, data, steps=-(-len(data) // B), batch_size=B)[0].model
-    return _settle(result, model, data, notes)._replace(reason=_how_it_ended(settings, result))
+    return settle(result, model, data, notes)._replace(reason=_how_it_ended(settings, result))
 
 
 def _learn(model, data, settings, progress) -> tuple[OptimiseResult, AbstractStepper | None]:
@@ -285,65 +293,7 @@ def _optimise(model, data, settings, progress) -> OptimiseResult:
         raise FitError(f"{error}: {explain(model, data)}" if "not finite" in str(error) else str(error)) from None
 
 
-# --- The end of a fit ------------------------------------------------------------------------------------------------
-
-
-def _at_once(model: Model) -> int:
-    """Rows whose features may be in memory together."""
-    return max(1024, int(AT_ONCE) // (len(model.posterior.Z) * model.likelihood.latents))
-
-
-def _finish(bound, result: OptimiseResult, data, settings, notes) -> Fitted:
-    """The report of a closed-form bound, which gives q its best value, in one program."""
-    few = len(data) <= _at_once(result.model)
-    _, report = program(OfBound(bound, solved=True), "once" if few else None)(result.model, padded_to_bucket(data))
-    return _fitted(result, report, notes, settings.tight)
-
-
-def _settle(result: OptimiseResult, model: Model, data, notes, converged: bool = False) -> Fitted:
-    """The report at the model's own q; if `converged`, q converges first, which takes all rows at once."""
-    size = _at_once(model)
-    if len(data) <= size:
-        slow = converged and model.likelihood.latents * len(data) > MANY_VALUES
-        report, model = program(_converged if converged else _reported, "brief" if slow else "once")(
-            model, padded_to_bucket(data)
-        )
-    else:
-        stack, chunks = chunked(data, size), program(_reported)
-        parts = [chunks(model, jax.tree.map(lambda x, i=i: x[i], stack))[0] for i in range(len(stack.y))]
-        # The bound of every chunk has the whole divergence: all but one are added again.
-        divergence = _divergence(model)
-        value, standard = (sum(part[i] + divergence for part in parts) - divergence for i in (0, 1))
-        report = Report(value, standard, np.inf, parts[0].predictor)
-    return _fitted(result._replace(model=model), report, notes)
-
-
-def _reported(model, data):
-    bound = elbo(model, data, len(data))
-    return Report(bound.value, bound.standard, np.inf, model.predictor()), model
-
-
-def _converged(model, data):
-    return _reported(converge(model, data, tolerance=CLOSE), data)
-
-
-def _predictor(model):
-    return model.predictor()
-
-
-@jax.jit
-def _divergence(model):
-    """KL[q(u) ‖ p(u)]."""
-    return model.posterior.project(model.kernel).divergence
-
-
-def _fitted(result: OptimiseResult, report: Report, notes, tight: bool = True) -> Fitted:
-    value, standard, upper = map(float, report[:3])
-    ends = result.history, result.rejected, result.converged
-    return Fitted(result.model, report.predictor, "", "", value if tight else standard, standard, upper, *ends, notes)
-
-
-# By method, and whether the likelihood has Gaussian noise.
+# By method, and whether the likelihood has Gaussian noise; below, of noise that depends on x.
 FITS: dict[tuple[str, bool], Fit] = {
     ("exact", True): _fit_exact,
     ("collapsed", True): _fit_collapsed,
@@ -351,4 +301,8 @@ FITS: dict[tuple[str, bool], Fit] = {
     ("laplace", False): partial(_fit_whole, laplace),
     ("collapsed", False): _fit_profile,
     ("svgp", False): _fit_minibatches,
+}
+VARYING: dict[str, Fit] = {
+    "exact": partial(_fit_varying, _fit_exact),
+    "collapsed": partial(_fit_varying, _fit_collapsed),
 }

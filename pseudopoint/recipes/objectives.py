@@ -28,12 +28,12 @@ from .settings import COLLAPSED_ROWS
 
 __all__ = [
     "EXACT_SAMPLE",
-    "MIN_GAIN",
     "OfBound",
     "Report",
     "box_around",
     "explain",
     "held_points",
+    "least_gain",
     "maximise",
     "maximise_profile",
     "padded_to_bucket",
@@ -47,7 +47,9 @@ FEW = 20  # numbers whose curvature L-BFGS-B learns without units
 PROBE_ROWS = 2500  # rows on which the units of a round are measured, of a collapsed bound
 NEAR = 1e-7  # nats a row: where the search for the best q of `profile` stops
 EXACT_SAMPLE = 1000  # rows of a sample of which the exact evidence is affordable many times
-MIN_GAIN = 0.02  # nats that ten iterations must gain where there are pseudo-points: an odds ratio of 1.02
+# Nats that ten iterations must gain where there are pseudo-points, or many rows: an odds ratio of 1.02, or for large
+# tables what no density of a new row shows.
+MIN_GAIN, MIN_GAIN_OF_A_ROW = 0.02, 1e-4
 
 
 def posterior_q(model: Model) -> Any:
@@ -68,6 +70,11 @@ def padded_to_bucket(data: Dataset) -> Dataset:
 def held_points(settings) -> tuple:
     """What does not move where pseudo-points are to stay."""
     return () if settings.learn_inducing else (points,)
+
+
+def least_gain(data: Dataset) -> float:
+    """What ten iterations must gain, nats."""
+    return max(MIN_GAIN, MIN_GAIN_OF_A_ROW * np.count_nonzero(data.weight))
 
 
 class Report(NamedTuple):
@@ -150,8 +157,8 @@ def maximise(
     """L-BFGS-B on all numbers of the model except the frozen ones, under the prior of its lengthscales.
 
     The rows are padded to a bucket. More than 20 numbers are in units of their own, except within a `box`. `resume`,
-    `float32_start`, `box` and `min_gain` are those of `Objective` and `lbfgsb_in_rounds`; by default `min_gain` is 0.02
-    nats where there are pseudo-points. With `host`, the objective is a function of the model and (data, host(model,
+    `float32_start`, `box` and `min_gain` are those of `Objective` and `lbfgsb_in_rounds`; by default `min_gain` is
+    `least_gain` where there are pseudo-points. With `host`, the objective is a function of the model and (data, host(model,
     data)). Raises FitError with cause and remedy.
     """
     numbers, data = trainable(model, *frozen), padded_to_bucket(data)
@@ -170,7 +177,7 @@ def maximise(
     probe = None
     if numbers.size > FEW and box is None and (M or max_iter > ROUND):
         probe = (sample(data, EXACT_SAMPLE, 0) if host else subset(objective, data, M, 0, PROBE_ROWS)), prior
-    min_gain = (MIN_GAIN if M else 0.0) if min_gain is None else min_gain
+    min_gain = (least_gain(data) if M else 0.0) if min_gain is None else min_gain
     rounds = {"probe": probe, "float32_start": float32_start, "box": box, "min_gain": min_gain}
     try:
         return lbfgsb_in_rounds(penalised, max_iter=max_iter, **rounds)

@@ -30,8 +30,9 @@ from ..starts.hyperparameters import named_kernel, robust, ulapane
 from ..starts.warps import Warps, input_warps, penalty, target_warps
 from .objectives import OfBound, maximise
 from .prior import LengthscalePrior
+from .settings import Trial
 
-__all__ = ["GRAMMAR", "Found", "Trial", "search"]
+__all__ = ["GRAMMAR", "Found", "search"]
 
 SAMPLE = {"balanced": 600, "thorough": 1500}  # rows
 FIRST, SHORT, LONG = 10, 12, 25  # iterations: of a race, of a change, of what won
@@ -40,16 +41,6 @@ FINALISTS = 2  # kernels that are fitted for longer, and warps of a target that 
 SCALES = (1.0, 0.3, 0.1)  # of the first lengthscales, in units of those of the robust start
 # Kernels that a search tries beside Matérn 5/2, with which it begins.
 GRAMMAR = ("matern32", "matern12", "rbf", "rational_quadratic", "additive", "matern52_linear")
-
-
-class Trial(NamedTuple):
-    """What was tried for a part of the model: log evidence of the sample (nats), whether it was taken, and seconds."""
-
-    part: str
-    choice: str
-    evidence: float
-    chosen: bool
-    seconds: float
 
 
 class Found(NamedTuple):

@@ -8,15 +8,26 @@ from ..compilation import bucket
 from ..likelihoods import AbstractLikelihood
 from ..names import Settings
 from ..optimise.result import Record
-from ..posteriors import Model, Predictor, Predictors
+from ..posteriors import Joined, Model, Predictor, Predictors
 
-__all__ = ["Fitted", "Settings", "choose_method", "choose_num_inducing"]
+__all__ = ["Fitted", "Settings", "Trial", "choose_method", "choose_num_inducing"]
 
 # Rows that a table without noise, which takes most iterations, fits in about a minute on two cores (decision 0054).
-EXACT_ROWS = 2000
+EXACT_ROWS = 4000
 COLLAPSED_ROWS = 50_000
 # Rows up to which likelihoods without a closed form take full passes, for one latent function; and for C, times C².
 FULL_BATCH, FULL_BATCH_OF_SEVERAL = 5000, 2000
+
+
+class Trial(NamedTuple):
+    """What was tried for a part of the model: its log evidence, or log density of rows left out (nats), whether it was
+    taken, and seconds."""
+
+    part: str
+    choice: str
+    evidence: float
+    chosen: bool
+    seconds: float
 
 
 class Fitted(NamedTuple):
@@ -27,7 +38,7 @@ class Fitted(NamedTuple):
     """
 
     model: Model
-    predictor: Predictor | Predictors
+    predictor: Predictor | Predictors | Joined
     method: str
     reason: str
     bound: float
@@ -37,11 +48,12 @@ class Fitted(NamedTuple):
     rejected: int
     converged: bool
     notes: tuple[str, ...]
+    trials: tuple[Trial, ...] = ()
 
 
 def choose_method(N: int, likelihood: AbstractLikelihood) -> tuple[str, str]:
     """The method for N rows, and the reason."""
-    if likelihood.gaussian_noise is None:
+    if likelihood.gaussian_noise is None and not likelihood.varying_noise:
         # One function: at 3,760 to 4,860 rows full passes took 0.9 to 1.9 times the processor time of minibatches. Test
         # log densities were better on phoneme and magic by 0.004 and 0.002, worse on adult and abalone by up to 0.003.
         # The natural step of each latent function ignores the others, so that C functions need more steps. Full passes

@@ -46,10 +46,12 @@ def descend(
 ) -> int:
     """L-BFGS-B from the best point x₀ so far, on z of x = x₀ + unit · z; returns why it stopped.
 
-    It stops after `length` iterations, or after `max_iter` in the whole history. Once it has its 20 pairs, it has also
-    converged when 10 iterations together gain less than `min_gain` in units of the bound.
+    It stops after `length` iterations, or after `max_iter` in the whole history. Once it has its 20 pairs, or half as
+    many as there are numbers, it has also converged when 10 iterations together gain less than `min_gain` in units of
+    the bound.
     """
     start, lowest = objective.best.copy(), [objective.lowest]
+    informed = max(WINDOW, min(PAIRS, len(start) // 2))
 
     def finite(z):
         x = start + unit * z
@@ -60,7 +62,7 @@ def descend(
         return value, unit * gradient
 
     def settled():
-        return len(lowest) > PAIRS and (lowest[-1 - WINDOW] - lowest[-1]) * objective.scale < min_gain
+        return len(lowest) > informed and (lowest[-1 - WINDOW] - lowest[-1]) * objective.scale < min_gain
 
     def record(z):
         objective.record(start + unit * z, max_iter)

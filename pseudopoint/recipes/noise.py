@@ -1,0 +1,226 @@
+"""Noise that depends on x, by two Gaussian processes in turn: at the price of a few fits under Gaussian noise.
+
+    y = f(x) + ε,   ε ~ N(0, s² e^{2g(x)}),   f and g Gaussian processes.
+Given q(g), the best q(f) is that of a Gaussian likelihood whose row i has the noise variance 1/E s⁻²e^{−2g(xᵢ)}: an
+exact or collapsed fit. Given f, the residual eᵢ of a row left out of f's fit has the variance s_i² + s² e^{2g(xᵢ)},
+s_i² that of f without the row: a fit of one latent function g (`LogScale`). Residuals of the fit itself would be too
+small, most of all where f follows single rows. (Goldberg et al. 1998; Kersting et al. 2007; the bound of both together
+is that of Lázaro-Gredilla and Titsias 2011; methods h.)
+"""
+
+import time
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from jaxtyping import Float
+
+from ..bounds import (
+    LeftOut,
+    collapsed,
+    evidence_on_host,
+    given_evidence,
+    leave_one_out,
+    loo_log_density,
+    marginal,
+    marginals_of_rows,
+)
+from ..data import Dataset
+from ..kernels import AbstractKernel, Matern52
+from ..likelihoods import NOISE_FLOOR, Gaussian, Heteroscedastic, LogScale
+from ..optimise.fullbatch import FitError, OptimiseResult
+from ..params import cast
+from ..posteriors import Joined, Model, Whitened
+from ..starts.hyperparameters import robust
+from ..starts.inducing import RACE_ROWS, sample
+from .ends import divergence, finish, finish_exact, settle
+from .families import prior_q
+from .objectives import OfBound, held_points, maximise
+from .prior import LengthscalePrior
+from .settings import Fitted, Settings, Trial, choose_num_inducing
+from .starts import start_sparse
+
+__all__ = ["VaryingNoise", "fit_noise", "noise_may_vary", "with_noise_that_pays"]
+
+# log χ² of one degree of freedom: the mean and the variance of ½ log (e/sd)², e ~ N(0, sd²).
+MEAN, VARIANCE = -0.6352, float(np.pi**2 / 8)
+LEAST = 1e-2  # of its standard deviation: the smallest residual that the start of g distinguishes
+LEAST_SIGNAL = 0.1  # variance of g at the start
+POINTS, ITERATIONS = 100, 50  # of g, of which each row tells little
+FEWEST = 50  # rows from which their noise is studied
+ROWS = RACE_ROWS  # of which its kernel is learned
+REFIT, ROUNDS = 6, 1  # iterations of f under the noise of g, and how often
+
+
+class VaryingNoise(NamedTuple):
+    """A fit with noise that depends on x, and whether it pays: the sums over rows of the leave-one-out log densities,
+    in nats of the scaled target, with that noise and with one variance, and the standard error of their difference."""
+
+    fitted: Fitted
+    varying: float
+    constant: float
+    error: float
+
+    @property
+    def pays(self) -> bool:
+        """Whether the log densities of rows left out gain more than twice the standard error of the gain."""
+        return self.varying - self.constant > 2 * self.error
+
+
+def fit_noise(fitted: Fitted, data: Dataset, settings: Settings, prior: LengthscalePrior) -> VaryingNoise:
+    """Noise that depends on x, from an exact or collapsed fit of `data` with one noise variance, of which nothing is
+    repeated, and the prior of its kernel's lengthscales. `data` has no known noise.
+
+    The fit that is returned has the likelihood `Heteroscedastic` and a `Joined` predictor of f and g. Its bound is that
+    of the evidence of both. g has a Matérn kernel and at most 100 points. In the end q(f) is the best one for q(g).
+    Deterministic for a seed. Raises FitError.
+    """
+    data = _rows(data, data.y, 0.0)
+    constant, left = _left_out(fitted, data)
+    rows = _residuals(data, left)
+    start = _noise_fit(rows, fitted, settings)
+    noise, result = _settled(start.model, rows, start), fitted
+    for _ in range(ROUNDS):
+        result = _refit(result, data, noise, settings, prior, min(REFIT, settings.max_iter or REFIT))
+        _, left = _left_out(result, _with_noise(data, noise))
+        rows = _residuals(data, left)
+        noise = _settled(noise.model, rows, start)
+    result = _refit(result, data, noise, settings, prior, 0)
+    _, left = _left_out(result, _with_noise(data, noise))
+    g = leave_one_out(noise.predictor, noise.model.likelihood, rows)
+    varying = loo_log_density(noise.model.likelihood, _residuals(data, left), g)
+    return _chosen(fitted, result, noise, data, varying, constant)
+
+
+def noise_may_vary(settings: Settings, method: str, data: Dataset) -> bool:
+    """Whether it is to be found out if the noise of a Gaussian fit depends on x: the settings leave the likelihood and
+    the optimiser open, no noise is known, and the rows are enough to tell."""
+    left_open = settings.likelihood == "auto" and settings.effort != "fast" and settings.optimiser == "auto"
+    whole = method in ("exact", "collapsed") and settings.posterior == "whitened" and settings.dtype != "float32"
+    rows = np.asarray(data.noise)
+    return left_open and whole and len(data) >= FEWEST and not np.any(rows > 0)
+
+
+def with_noise_that_pays(fitted: Fitted, data: Dataset, settings: Settings, prior: LengthscalePrior) -> Fitted:
+    """The fit with noise that depends on x where rows left out are predicted better, else as it is; with what was
+    compared in `trials`."""
+    if fitted.model.likelihood.gaussian_noise is None:
+        return fitted
+    began = time.perf_counter()
+    try:
+        varying = fit_noise(fitted, data, settings, prior)
+    except FitError:
+        return fitted
+    seconds, pays = time.perf_counter() - began, varying.pays
+    trials = (
+        Trial("noise", "one variance", varying.constant, not pays, 0.0),
+        Trial("noise", "depends on x", varying.varying, pays, seconds),
+    )
+    return (varying.fitted if pays else fitted)._replace(trials=trials)
+
+
+def _left_out(fitted: Fitted, data: Dataset) -> tuple[Float[np.ndarray, " N"], LeftOut]:
+    """The log density of each row left out, and f there."""
+    model, exact = fitted.model, not fitted.model.posterior.points
+    left = leave_one_out(fitted.predictor, model.likelihood, data, exact)
+    return loo_log_density(model.likelihood, data, left), left
+
+
+def _residuals(data: Dataset, left: LeftOut) -> Dataset:
+    """Residuals of rows left out, with the variance of f there as their known one."""
+    return _rows(data, np.asarray(data.y) - left.mean, left.variance)
+
+
+def _rows(data: Dataset, y, noise) -> Dataset:
+    """The rows with another target and other noise variances."""
+    arrays = (np.array(np.broadcast_to(x, len(data)), data.X.dtype) for x in (y, data.weight, noise))
+    return Dataset(data.X, *arrays)
+
+
+def _with_noise(data: Dataset, noise: Fitted) -> Dataset:
+    """The rows with the noise variances 1/E s⁻²e^{−2g} = s² e^{2μ − 2v} under q(g)."""
+    mean, variance = marginals_of_rows(noise.predictor, data)
+    return _rows(data, data.y, _scale(noise) ** 2 * np.exp(2 * (mean - variance)))
+
+
+def _scale(noise: Fitted) -> float:
+    likelihood: Any = noise.model.likelihood
+    return float(likelihood.scale)
+
+
+def _noise_fit(rows: Dataset, fitted: Fitted, settings: Settings) -> OptimiseResult:
+    """Kernel and points of g, with the scale of the noise, at the prior of g: by a collapsed fit to ½ log e², whose
+    noise is ½ log χ² (nearly a normal variable of variance π²/8)."""
+    e, known = np.asarray(rows.y, float), np.asarray(rows.noise, float)
+    least = LEAST**2 * (known + np.average(e**2, weights=rows.weight) + np.finfo(float).tiny)
+    target = 0.5 * np.log(np.maximum(e**2, least)) - MEAN
+    level = np.average(target, weights=rows.weight)
+    target = sample(_rows(rows, target - level, 0.0), ROWS, settings.seed)
+    model = Model(_kernel_of_noise(fitted, target), Gaussian(VARIANCE))
+    count = min(settings.num_inducing or choose_num_inducing(len(rows)), POINTS, len(target))
+    own = settings._replace(num_inducing=count, inducing="kmeans", initial="robust", dtype="float64")
+    prior = LengthscalePrior.around(model.kernel, own)
+    model, _, _ = start_sparse(cast(model, rows.X.dtype), target, own, prior)
+    iterations = min(ITERATIONS, settings.max_iter or ITERATIONS)
+    result = maximise(OfBound(collapsed, own.tight), prior, model, target, iterations, None, *held_points(own))
+    learned, Z = result.model, result.model.posterior.Z
+    likelihood = LogScale(np.exp(level), 0.0)
+    return result._replace(model=cast(Model(learned.kernel, likelihood, Whitened(Z, prior_q(Z))), rows.X.dtype))
+
+
+def _kernel_of_noise(fitted: Fitted, target: Dataset) -> AbstractKernel:
+    X, y = np.asarray(target.X), np.asarray(target.y)
+    lengthscale, _ = robust(X, y)
+    variance = max(float(np.average(y**2, weights=target.weight)) - VARIANCE, LEAST_SIGNAL)
+    make = lambda lengthscale: Matern52(lengthscale, variance)
+    return fitted.model.kernel.beside(make, np.full(X.shape[1], lengthscale))
+
+
+def _settled(model: Model, rows: Dataset, start: OptimiseResult) -> Fitted:
+    """The best q(g) for these residuals."""
+    return settle(start, model, rows, (), converged=True)
+
+
+def _refit(fitted: Fitted, data: Dataset, noise: Fitted, settings: Settings, prior, iterations: int) -> Fitted:
+    """f under the noise of g, from where it ended; with no iterations its best q alone."""
+    model, data = fitted.model, _with_noise(data, noise)
+    # Not held but at the floor, where its gradient vanishes: so the program of the first fit serves.
+    floor = cast(Gaussian(NOISE_FLOOR), data.X.dtype)
+    model = Model(model.kernel, floor, model.posterior)
+    exact, host = not model.posterior.points, {}
+    objective = OfBound(marginal) if exact else OfBound(collapsed, settings.tight)
+    if exact and jax.default_backend() == "cpu":
+        objective, host = OfBound(given_evidence), {"host": evidence_on_host}
+    result = OptimiseResult(model, None, np.nan, (), 0, 0, True)
+    if iterations:
+        result = maximise(objective, prior, model, data, iterations, None, *held_points(settings), **host)
+    return finish_exact(result, data, ()) if exact else finish(collapsed, result, data, settings, ())
+
+
+def _chosen(first: Fitted, f: Fitted, noise: Fitted, data: Dataset, varying, constant) -> VaryingNoise:
+    """The model of both, and what rows left out tell."""
+    weight = np.asarray(data.weight, float)
+    total, gain = np.sum(weight), varying - constant
+    sums = weight @ varying, weight @ constant
+    spread = np.sum(weight * (gain - (weight @ gain) / total) ** 2) * total / max(total - 1, 1)
+    error = float(np.sqrt(spread))
+    _, v = marginals_of_rows(noise.predictor, data)
+    less = float(weight @ v + divergence(noise.model))  # E log s²e^{2g} is log of the rows' noise, and 2v more
+    likelihood = cast(Heteroscedastic(_scale(noise)), data.X.dtype)
+    note = (
+        f"noise: log density of a row left out {sums[0] / total:.3f}, with one variance {sums[1] / total:.3f} "
+        f"(standard error of the difference {error / total:.3f})"
+    )
+    return VaryingNoise(
+        first._replace(
+            model=Model(f.model.kernel, likelihood, f.model.posterior),
+            predictor=Joined((f.predictor, noise.predictor)),
+            bound=f.bound - less,
+            vfe=f.vfe - less,
+            upper=np.inf,
+            notes=(*first.notes, note),
+        ),
+        float(sums[0]),
+        float(sums[1]),
+        error,
+    )
