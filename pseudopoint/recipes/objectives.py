@@ -158,8 +158,8 @@ def maximise(
 
     The rows are padded to a bucket. More than 20 numbers are in units of their own, except within a `box`. `resume`,
     `float32_start`, `box` and `min_gain` are those of `Objective` and `lbfgsb_in_rounds`; by default `min_gain` is
-    `least_gain` where there are pseudo-points. With `host`, the objective is a function of the model and (data, host(model,
-    data)). Raises FitError with cause and remedy.
+    `least_gain` where there are pseudo-points. With `host`, the objective is a function of the model and (data,
+    host(model, data)). Raises FitError with cause and remedy.
     """
     numbers, data = trainable(model, *frozen), padded_to_bucket(data)
     M, C = len(model.posterior.Z), model.likelihood.latents
