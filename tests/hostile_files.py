@@ -20,7 +20,7 @@ from pseudopoint.persistence import ModelFileError
 
 __all__ = ["Commands", "Files", "Tables", "commands", "files", "tables"]
 
-BRIEF: dict[str, Any] = {"max_iter": 1, "initial": "robust"}
+BRIEF: dict[str, Any] = {"max_iter": 1, "initial": "robust", "effort": "fast"}
 NAMES = ["x0", "x1", "x2"]
 
 

@@ -122,15 +122,17 @@ SETTINGS: dict[str, dict[str, Callable[[], Any]]] = {
 }
 
 # What cases of hostile arrays are fitted with: every method, few programs.
-FIT = (("max_iter", "2"), ("initial", "'robust'"))
+FAST = ("effort", "'fast'")
+FIT = (("max_iter", "2"), ("initial", "'robust'"), FAST)
 FEW = (*FIT, ("num_inducing", "3"))
 SETUPS: dict[str, tuple[tuple[str, str], ...]] = {
     "exact": FIT,
     "single": (*FIT, ("dtype", "'float32'")),
     "collapsed": (*FEW, ("method", "'collapsed'")),
     "svgp": (*FEW, ("method", "'svgp'")),
-    "warm": (("max_iter", "2"), ("method", "'collapsed'"), ("num_inducing", "3")),
-    "ulapane": (("max_iter", "2"), ("initial", "'ulapane'")),
+    "search": (("max_iter", "2"),),
+    "warm": (("max_iter", "2"), FAST, ("method", "'collapsed'"), ("num_inducing", "3")),
+    "ulapane": (("max_iter", "2"), FAST, ("initial", "'ulapane'")),
     "object": (*FIT, ("kernel", "'linear'")),
     "kernel": (*FIT, ("kernel", "RBF()")),
     "sum": (*FIT, ("kernel", "sum on")),

@@ -35,7 +35,20 @@ def _run(folder: Path, *words: str) -> subprocess.Popen:
     return subprocess.Popen(line, cwd=folder, env=environment, stdout=quiet, stderr=quiet, start_new_session=True)
 
 
-FIT = ("fit", "t.csv", "--target", "y", "--out", "model", "--report", "report.html", "--max-iter", "5")
+FIT = (
+    "fit",
+    "t.csv",
+    "--target",
+    "y",
+    "--out",
+    "model",
+    "--report",
+    "report.html",
+    "--max-iter",
+    "5",
+    "--effort",
+    "fast",
+)
 PREDICT = ("predict", "model", "many.csv", "--out", "out.csv")
 
 

@@ -159,3 +159,21 @@ def test_known_noise_and_a_warp_of_the_target_do_not_go_together():
 def test_few_rows_are_fitted_without_a_search():
     X, y = table()
     assert not GPRegressor().fit(X[: FEWEST - 1], y[: FEWEST - 1]).selection_["part"]
+
+
+def test_a_fit_in_single_precision_is_searched_in_double(fitted):
+    X, y, model = fitted
+    single = GPRegressor(dtype="float32").fit(X, y)
+    assert chosen(single, "inputs") == chosen(model, "inputs")
+    assert single.predictor_.alpha.dtype == np.float32
+    np.testing.assert_allclose(single.predict(X), model.predict(X), atol=0.05)
+
+
+def test_the_report_shows_what_was_tried(fitted, tmp_path):
+    from pseudopoint.commands.about import trials
+    from pseudopoint.report import Report, write_report
+
+    _, _, model = fitted
+    write_report(tmp_path / "r.html", Report(title="t", trials=trials(model)))
+    page = (tmp_path / "r.html").read_text()
+    assert "What was tried" in page and f"<b>{chosen(model, 'kernel')}</b>" in page and "kernel: " in page

@@ -52,7 +52,19 @@ def folder(tmp_path_factory) -> Path:
     reordered = make_table().iloc[::-1, ::-1].reset_index(drop=True)
     reordered.loc[3, "city"] = "Paris"
     reordered.to_parquet(folder / "new.parquet")
-    options = ["--target", "price", "--out", "m.safetensors", "--report", "r.html", "--max-iter", 15, "--json"]
+    options = [
+        "--target",
+        "price",
+        "--out",
+        "m.safetensors",
+        "--report",
+        "r.html",
+        "--max-iter",
+        15,
+        "--effort",
+        "fast",
+        "--json",
+    ]
     done = run(folder, "fit", "train.csv", *options)
     assert done.returncode == 0, done.stderr
     (folder / "fit.json").write_text(done.stdout)
@@ -121,6 +133,8 @@ def test_a_test_table_of_its_own_and_the_sparse_method(folder):
         10,
         "--max-iter",
         3,
+        "--effort",
+        "fast",
     ]
     done = run(folder, "fit", "train.csv", *options, "--json")
     result = json.loads(done.stdout)
@@ -287,7 +301,21 @@ def test_an_interrupt_lost_in_a_finaliser_comes_again(monkeypatch, capsys, reque
 def test_settings_of_a_kind_each_go_from_the_command_line_to_the_estimator(folder):
     words = ["--inducing", "random", "--no-learn-inducing", "--scale-inputs", "false", "--learning-rate", 0.5]
     numbers = ["--num-inducing", 6, "--batch-size", 50, "--initial-noise", 0.2, "--random-state", 3, "--max-iter", 2]
-    done = run(folder, "fit", "train.csv", "--target", "price", "--method", "svgp", *words, *numbers, "--out", "k")
+    done = run(
+        folder,
+        "fit",
+        "train.csv",
+        "--target",
+        "price",
+        "--method",
+        "svgp",
+        "--effort",
+        "fast",
+        *words,
+        *numbers,
+        "--out",
+        "k",
+    )
     assert done.returncode == 0 and "started by random" in done.stdout, done.stderr
     given = {"inducing": "random", "learn_inducing": False, "scale_inputs": False, "learning_rate": 0.5}
     given |= {"num_inducing": 6, "batch_size": 50, "initial_noise": 0.2, "random_state": 3, "max_iter": 2}

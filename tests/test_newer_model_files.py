@@ -19,7 +19,7 @@ from pseudopoint.commands.steps import _encoder
 from pseudopoint.tables import TableEncoder
 
 pytestmark = pytest.mark.edge
-SETTINGS: dict[str, Any] = {"max_iter": 2, "initial": "robust"}
+SETTINGS: dict[str, Any] = {"max_iter": 2, "initial": "robust", "effort": "fast"}
 
 
 @pytest.fixture

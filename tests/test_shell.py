@@ -51,7 +51,20 @@ def test_commands_work_without_a_home(table, tmp_path, name):
     before, environment = ENVIRONMENTS[name]
     environment = {key: value.format(folder=tmp_path) for key, value in environment.items()}
     environment |= {key: os.environ[key] for key in ("PATH", "PYTHONPATH", "XLA_FLAGS") if key in os.environ}
-    arguments = ["fit", table, "--target", "y", "--method", "exact", "--initial", "robust", "--max-iter", 1]
+    arguments = [
+        "fit",
+        table,
+        "--target",
+        "y",
+        "--method",
+        "exact",
+        "--initial",
+        "robust",
+        "--max-iter",
+        1,
+        "--effort",
+        "fast",
+    ]
     code = (
         before + "import tempfile; tempfile.tempdir = '.'\n" + MAIN
     )  # what is made for the time is seen in the folder

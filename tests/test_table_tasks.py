@@ -15,7 +15,7 @@ from pseudopoint.commands.choice import choose_task
 from pseudopoint.commands.steps import split
 
 ROWS = 60
-QUICK: dict[str, Any] = {"max_iter": 3}
+QUICK: dict[str, Any] = {"max_iter": 3, "effort": "fast"}
 
 
 def table() -> pd.DataFrame:
@@ -47,7 +47,7 @@ def test_words_given_to_fit_are_missing_in_predict_and_score(tmp_path):
     frame.to_csv(tmp_path / "t.csv", index=False)
     told = tasks.fit_table(tmp_path / "t.csv", "y", **QUICK)["notes"]
     assert sum("--missing -999 " in note for note in told) == 2
-    options = ["fit", "t.csv", "--target", "y", "--out", "m", "--max-iter", "3", "--json"]
+    options = ["fit", "t.csv", "--target", "y", "--out", "m", "--max-iter", "3", "--effort", "fast", "--json"]
     command = [*COMMAND, *options, "--missing", "-999", "--missing", "unknown"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

@@ -14,7 +14,7 @@ from pseudopoint.commands.steps import split
 
 pytestmark = pytest.mark.edge
 
-QUICK = {"max_iter": 3, "num_inducing": 5, "kernel": "rbf"}
+QUICK = {"max_iter": 3, "num_inducing": 5, "kernel": "rbf", "effort": "fast"}
 ROWS = 48
 SIZE = np.sin(7.0 * np.arange(ROWS))  # no pattern, no chance
 

@@ -7,7 +7,7 @@ import numpy as np
 
 from pseudopoint.commands.kinds import AbstractKind, Result
 
-__all__ = ["about", "kernel_variance", "lengthscales"]
+__all__ = ["about", "chosen", "kernel_variance", "lengthscales", "trials"]
 
 WORTH_IT = 0.01  # nats a row: a gap between the bounds that nobody would notice in predictions
 
@@ -22,9 +22,12 @@ def about(kind: AbstractKind, rows: int) -> Result:
     M = None if model.inducing_points_ is None else len(model.inducing_points_)
     known = bool(np.isfinite(model.upper_bound_))
     gap = (model.upper_bound_ - model.bound_) / rows if known else None
-    likelihood = {"likelihood": model.likelihood_.name, "likelihood_parameters": _numbers(model.likelihood_)}
+    warped = model.likelihood_.warped
+    parameters = _numbers(model.likelihood_ if warped is None else warped[0])
+    likelihood = {"likelihood": model.likelihood_.name, "likelihood_parameters": parameters}
     likelihood["latent_mean"] = None if model.mean_ is None else np.asarray(model.mean_).tolist()
     return likelihood | {
+        "chosen": chosen(model),
         "method": model.method_,
         "reason": model.reason_,
         "num_inducing": M,
@@ -39,17 +42,32 @@ def about(kind: AbstractKind, rows: int) -> Result:
     }
 
 
-def lengthscales(model: Any) -> dict[int, tuple[float, float]] | None:
-    """Of every column that varies, by its number, in the kernel's units and in those of the column; None for kernels
-    without."""
+def trials(model: Any) -> list[tuple[str, str, float, bool]]:
+    """What a search tried: part, choice, log density in nats, whether it was taken; none where there was no search."""
+    table = model.selection_ or {}
+    names = ("part", "choice", "log_density", "chosen")
+    columns = [np.asarray(table[name]).tolist() for name in names if name in table]
+    return list(zip(*columns, strict=True))
+
+
+def chosen(model: Any) -> dict[str, str]:
+    """The choice of a search for each part of the model."""
+    return {part: choice for part, choice, _, taken in trials(model) if taken and choice != "as before"}
+
+
+def lengthscales(model: Any) -> dict[int, tuple[float, float | None]] | None:
+    """Of every column that varies, by its number, in the kernel's units and in those of the column (None where a warp
+    bends them); None for kernels without."""
     if model.kernel_.scales is None:
         return None
     scaling = model.standardiser_
     scales = np.broadcast_to(np.asarray(model.kernel_.scales[0], float), len(scaling.columns))
-    each = zip(
-        scaling.columns.tolist(), scales.tolist(), (scales * scaling.scale).tolist(), scaling.varies, strict=True
-    )
-    return {column: (scaled, in_units) for column, scaled, in_units, varies in each if varies}
+    warps = scaling.warps or (None,) * len(scales)
+    in_units = [
+        float(scale) if warp is None else None for scale, warp in zip(scales * scaling.scale, warps, strict=True)
+    ]
+    each = zip(scaling.columns.tolist(), scales.tolist(), in_units, scaling.varies, strict=True)
+    return {column: (scaled, units) for column, scaled, units, varies in each if varies}
 
 
 def kernel_variance(model: Any) -> float | None:

@@ -10,7 +10,7 @@ from typing import Any, get_args
 import numpy as np
 import pandas as pd
 
-from pseudopoint.commands.about import about, kernel_variance, lengthscales
+from pseudopoint.commands.about import about, chosen, kernel_variance, lengthscales, trials
 from pseudopoint.commands.choice import choose_task
 from pseudopoint.commands.kinds import LEVEL, AbstractKind, Classification, Regression, Result, Scored
 from pseudopoint.commands.words import in_lines
@@ -120,11 +120,15 @@ def inspect_model(model_file: str | Path) -> Result:
     kind, extra = _load(model_file)
     model, encoder, header = kind.model, kind.encoder, describe(model_file)
     scales = lengthscales(model)
-    in_units = None if scales is None else {encoder.feature_names[j]: scale for j, (_, scale) in scales.items()}
+    in_units = (
+        None
+        if scales is None
+        else {encoder.feature_names[j]: scale for j, (_, scale) in scales.items() if scale is not None}
+    )
     result = {"model": str(model_file), "library_version": header["library_version"], "created": header["created"]}
     result |= {"kind": header["kind"], "task": kind.task}
     result |= {"target": encoder.target_name, "rows": extra["rows"], "features": encoder.feature_names}
-    result |= about(kind, extra["rows"]) | {"kernel": model.kernel if isinstance(model.kernel, str) else "object"}
+    result |= about(kind, extra["rows"]) | {"kernel": chosen(model).get("kernel", _kernel_by_name(model))}
     result |= {"kernel_variance": kernel_variance(model), "lengthscales": in_units}
     return result | {"seconds": extra["seconds"], "test": extra["test"]}
 
@@ -141,6 +145,13 @@ def demo(out: str | Path, progress: Progress | None = None) -> Result:
             predicted = kind.predictions(kind.encoder.inputs(held_out)[0])
             writer.append(pd.concat([held_out[["y"]].reset_index(drop=True), predicted], axis=1))
     return result | {"predictions": str(folder / "predictions.csv")}
+
+
+def _kernel_by_name(model: Any) -> str:
+    """What the settings say, "auto" being Matérn 5/2 where no search was made."""
+    if not isinstance(model.kernel, str):
+        return "object"
+    return "matern52" if model.kernel == "auto" else model.kernel
 
 
 def _estimator(classes: bool, settings: dict[str, Any]) -> Any:
@@ -258,6 +269,7 @@ def _report(kind: AbstractKind, result: Result, scored: Scored | None, name: str
         summary=[(label, value) for label, value in in_lines(result) if label != "note"],
         notes=result["notes"],
         history=list(zip(*(column.tolist() for column in columns), strict=True)),
+        trials=trials(kind.model),
         relevance=[(kind.encoder.feature_names[j], 1 / scaled) for j, (scaled, _) in scales.items()],
         bound=result["bound"] if sparse else None,
         upper_bound=result["upper_bound"] if sparse else None,

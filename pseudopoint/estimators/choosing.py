@@ -12,6 +12,7 @@ from ..kernels import AbstractKernel
 from ..likelihoods import AbstractLikelihood, Warped
 from ..names import Settings
 from ..posteriors import Model
+from ..processes import computing
 from ..recipes import Fitted, Found, Trial, search
 
 __all__ = ["Chosen", "as_chosen", "searched", "table"]
@@ -43,7 +44,7 @@ class Chosen(NamedTuple):
 def searched(
     settings: Settings, likelihood: AbstractLikelihood, data: Dataset, scaling: Standardiser, scale_target: bool
 ) -> Found | None:
-    """What the search finds, of standardised data in float64; None where there is none: `effort="fast"`, another
+    """What the search finds, of standardised data; None where there is none: `effort="fast"`, another
     likelihood than a Gaussian one, a kernel object, columns or a target that are not scaled, an optimiser or posterior
     by name, few rows, or a constant target.
 
@@ -70,7 +71,8 @@ def searched(
         _refuse(settings, "target_warp", ["noise_variance"])
     scale = np.where(scaling.varies, scaling.scale, 1.0)
     zeros = np.where(scaling.varies, -scaling.mean / scale, -np.inf)
-    return search(data, settings, zeros, -scaling.target_mean / scaling.target_scale, warp_target)
+    with computing("float64"):  # whatever the fit's own precision
+        return search(data, settings, zeros, -scaling.target_mean / scaling.target_scale, warp_target)
 
 
 def _refuse(settings: Settings, name: str, against: list[str]) -> None:

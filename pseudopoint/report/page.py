@@ -28,6 +28,7 @@ class Report:
     and `upper` [N] are the truth of N test rows, the prediction, its standard deviation and the interval of probability
     `level`, in the units of the target. Figures that compare residuals and intervals with the normal distribution are
     left out unless predictions are `gaussian`. `relevance` holds (feature, 1 / lengthscale) for inputs of unit scale.
+    `trials` holds what a search tried: (part of the model, choice, log density in nats, whether it was taken).
     `bound` and `upper_bound` enclose the log evidence of `rows` training rows, in nats; `advice` says whether more
     inducing points would help.
 
@@ -49,6 +50,7 @@ class Report:
     classes: Sequence[str] = ()
     probabilities: Real[np.ndarray, "N C"] | None = None
     relevance: Sequence[tuple[str, float]] = ()
+    trials: Sequence[tuple[str, str, float, bool]] = ()
     bound: float | None = None
     upper_bound: float | None = None
     rows: int | None = None
@@ -60,7 +62,7 @@ def write_report(path: str | PathLike[str], report: Report) -> None:
 
     `TableError` if the file cannot be made there, ValueError if probabilities and names of classes do not match.
     """
-    sections = (_summary, _predictions, _bounds, _training, _relevance, _notes)
+    sections = (_summary, _predictions, _choices, _bounds, _training, _relevance, _notes)
     page = markup.page(report.title, [part(report) for part in sections])
     with whole_file(path) as file:
         file.write(page)
@@ -102,6 +104,35 @@ def _predicted_classes(y: np.ndarray, P: np.ndarray, classes: Sequence[str]) -> 
 
 def _predictions_title(rows: int) -> str:
     return f"Predictions on {rows:,} test row{'' if rows == 1 else 's'}"
+
+
+def _choices(report: Report) -> str:
+    parts: dict[str, dict[str, tuple[float, bool]]] = {}
+    for part, choice, value, taken in report.trials:
+        before = parts.setdefault(part, {}).get(choice, (-np.inf, False))
+        parts[part][choice] = max(value, before[0]), taken or before[1]
+    bars = "".join(_bars_of_part(part, choices) for part, choices in parts.items())
+    meaning = (
+        "Log evidence of a sample of the training rows, or for the noise the log density of rows left out: how many "
+        "nats it lacks to the best of its part. Bold: taken. A choice that was tried twice has the higher of both."
+    )
+    return section("What was tried", f'{paragraph(meaning)}<table class="bars">{bars}</table>') if bars else ""
+
+
+def _bars_of_part(part: str, choices: dict[str, tuple[float, bool]]) -> str:
+    finite = [value for value, _ in choices.values() if np.isfinite(value)]
+    best, spread = max(finite, default=0.0), max(np.ptp(finite) if finite else 0.0, 1e-300)
+    rows = []
+    for choice, (value, taken) in choices.items():
+        known = np.isfinite(value)
+        width = max(100 * (1 - (best - value) / spread), 0.4) if known else 0.4
+        name = f"<b>{escape(choice)}</b>" if taken else escape(choice)
+        label = f"{escape(part)}: {name}" if choice == next(iter(choices)) else name
+        number = f"{value - best:.1f}" if known else "none"
+        rows.append(
+            f'<tr><th>{label}</th><td><div class="bar" style="width:{width:.1f}%"></div></td><td>{number}</td></tr>'
+        )
+    return "".join(rows)
 
 
 def _bounds(report: Report) -> str:
