@@ -258,9 +258,9 @@ class Settings(NamedTuple):
     max_iter: Annotated[
         int | None,
         Setting(
-            "At most so many iterations, or as many steps of minibatches. Default: 200 iterations; 2000 steps for a "
-            "Gaussian likelihood or an optimiser by name, else as many as it takes the bound to become flat, at most "
-            "3000."
+            "At most so many iterations, or as many steps of minibatches. Default: 200 iterations, fewer for more than "
+            "20,000 rows (effort); 2000 steps for a Gaussian likelihood or an optimiser by name, else as many as it "
+            "takes the bound to become flat, at most 3000."
         ),
     ] = None
     batch_size: Annotated[int, Setting("Rows of a minibatch; for classes the default is 512.")] = 1024

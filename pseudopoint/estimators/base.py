@@ -150,7 +150,7 @@ class AbstractEstimator(BaseEstimator):
         likelihood = Offset.around(likelihood, np.asarray(data.y), np.asarray(data.weight))
         fitted = fit_model(chosen.kernel, likelihood, data, settings, progress, chosen.warm)
         self.selection_ = table(chosen.trials + fitted.trials)
-        self._keep(chosen, fitted, own_units, said, settings.max_iter or 200)
+        self._keep(chosen, fitted, own_units, said, fitted.history[-1].total if fitted.history else 0)
 
     def _keep(self, chosen: Chosen, fitted: Fitted, own_units: bool, said: list[str], limit: int):
         host, scaling = lambda tree: jax.tree.map(np.asarray, tree), chosen.scaling

@@ -43,7 +43,7 @@ from .objectives import (
 )
 from .precision import FLOAT32_NOTE, float32_start_of, minibatches_in_float32
 from .prior import LengthscalePrior
-from .settings import COLLAPSED_ROWS, Fitted, Settings, choose_method
+from .settings import COLLAPSED_ROWS, Fitted, Settings, choose_method, most_iterations
 from .starts import ERROR_ROWS, SAMPLE_ITERATIONS, place_points, start_plain, start_raced, start_sparse
 
 __all__ = ["fit_model"]
@@ -174,7 +174,8 @@ def _fit_orthogonal(model, data, settings, progress, warm=None) -> Fitted:
 
 
 def _maximised(bound, prior, model, data, settings, progress, notes, **options) -> Fitted:
-    objective, held, max_iter = OfBound(bound, settings.tight), held_points(settings), settings.max_iter or 200
+    objective, held = OfBound(bound, settings.tight), held_points(settings)
+    max_iter = most_iterations(settings, len(data), len(model.posterior.Z))
     result = maximise(objective, prior, model, data, max_iter, progress, *held, **options)
     return finish(bound, result, data, settings, notes)
 

@@ -37,7 +37,7 @@ from .ends import divergence, finish, finish_exact, settle
 from .families import prior_q
 from .objectives import OfBound, held_points, maximise
 from .prior import LengthscalePrior
-from .settings import Fitted, Settings, Trial, choose_num_inducing
+from .settings import Fitted, Settings, Trial, choose_num_inducing, most_iterations
 from .starts import start_sparse
 
 __all__ = ["VaryingNoise", "fit_noise", "noise_may_vary", "with_noise_that_pays"]
@@ -81,7 +81,8 @@ def fit_noise(fitted: Fitted, data: Dataset, settings: Settings, prior: Lengthsc
     start = _noise_fit(rows, fitted, settings)
     noise, result = _settled(start.model, rows, start), fitted
     for _ in range(ROUNDS):
-        result = _refit(result, data, noise, settings, prior, min(REFIT, settings.max_iter or REFIT))
+        most = most_iterations(settings, len(data), len(fitted.model.posterior.Z)) // 10 + 1
+        result = _refit(result, data, noise, settings, prior, min(REFIT, most))
         _, left = _left_out(result, _with_noise(data, noise))
         rows = _residuals(data, left)
         noise = _settled(noise.model, rows, start)

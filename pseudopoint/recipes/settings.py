@@ -10,13 +10,24 @@ from ..names import Settings
 from ..optimise.result import Record
 from ..posteriors import Joined, Model, Predictor, Predictors
 
-__all__ = ["Fitted", "Settings", "Trial", "choose_method", "choose_num_inducing"]
+__all__ = ["Fitted", "Settings", "Trial", "choose_method", "choose_num_inducing", "most_iterations"]
 
 # Rows that a table without noise, which takes most iterations, fits in about a minute on two cores (decision 0054).
 EXACT_ROWS = 4000
 COLLAPSED_ROWS = 50_000
 # Rows up to which likelihoods without a closed form take full passes, for one latent function; and for C, times C².
 FULL_BATCH, FULL_BATCH_OF_SEVERAL = 5000, 2000
+
+
+# Iterations of full passes; of a large table as many as these multiplications and additions allow, N M² an iteration.
+ITERATIONS, FEWEST_ITERATIONS = 200, 30
+WORK = {"fast": 1.2e11, "balanced": 1.2e11, "thorough": 1.2e12}
+
+
+def most_iterations(settings: Settings, N: int, M: int) -> int:
+    """The limit of a fit by full passes: that of the settings, or what `effort` allows."""
+    allowed = int(WORK[settings.effort] / (N * M**2)) if M else ITERATIONS
+    return settings.max_iter or int(np.clip(allowed, FEWEST_ITERATIONS, ITERATIONS))
 
 
 class Trial(NamedTuple):

@@ -25,6 +25,7 @@ RACE_ITERATIONS = 14
 SHORT_RACE = 8  # iterations that contain an inner loop each
 SMALL = 500  # rows up to which every start is fitted to the end
 SAMPLE_ITERATIONS, SAMPLE_SHARE = 70, 1 / 3  # beyond `RACE_ROWS` rows
+BRIEF_SAMPLE = 30  # iterations there after a search, which leaves points to be moved
 WARM_ROWS, WARM_ITERATIONS = 500, 50
 ENOUGH_POINTS = 150  # from which a warm fit has one row for each point
 ERROR_ROWS = 300  # whose leave-one-out error estimates the noise
@@ -114,7 +115,8 @@ def start_sparse(model, data, settings, prior, given=None) -> tuple[Model, Notes
             starts[name + origin] = Model(base.kernel, base.likelihood, posterior)
     length = max(RACE_ITERATIONS, settings.max_iter or 200) if len(data) <= SMALL else RACE_ITERATIONS
     bound, options = OfBound(collapsed, settings.tight), {"float32_start": float32_start}
-    fit = lambda start, few, length: maximise(bound, prior, start, few, length, None, *held_points(settings), **options)
+    held, most = held_points(settings), SAMPLE_ITERATIONS if given is None else BRIEF_SAMPLE
+    fit = lambda start, few, length: maximise(bound, prior, start, few, min(length, most), None, *held, **options)
     name, start = _best(bound, starts, fit, data, settings, length)
     notes = _notes(name, len(start.posterior.Z), M) + (FLOAT32_NOTE,) * (float32_start is not None)
     return start, notes, float32_start
