@@ -115,7 +115,8 @@ def start_sparse(model, data, settings, prior, given=None) -> tuple[Model, Notes
             starts[name + origin] = Model(base.kernel, base.likelihood, posterior)
     length = max(RACE_ITERATIONS, settings.max_iter or 200) if len(data) <= SMALL else RACE_ITERATIONS
     bound, options = OfBound(collapsed, settings.tight), {"float32_start": float32_start}
-    held, most = held_points(settings), SAMPLE_ITERATIONS if given is None else BRIEF_SAMPLE
+    held, brief = held_points(settings), given is not None and len(data) > RACE_ROWS
+    most = BRIEF_SAMPLE if brief else max(length, SAMPLE_ITERATIONS)
     fit = lambda start, few, length: maximise(bound, prior, start, few, min(length, most), None, *held, **options)
     name, start = _best(bound, starts, fit, data, settings, length)
     notes = _notes(name, len(start.posterior.Z), M) + (FLOAT32_NOTE,) * (float32_start is not None)
