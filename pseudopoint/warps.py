@@ -19,7 +19,7 @@ import numpy as np
 from jaxtyping import Float
 from scipy.special import ndtri
 
-from .params import Number
+from .params import Number, Readable, real
 
 __all__ = ["AbstractWarp", "Logarithm", "RankNormal", "SinhArcsinh", "YeoJohnson", "standardised"]
 
@@ -33,10 +33,11 @@ def _library(x: Any) -> Any:
     return jnp if isinstance(x, jax.Array) else np
 
 
-class AbstractWarp(eqx.Module):
+class AbstractWarp(Readable):
     """x ↦ (w(x) − mean)/scale of an increasing w. `freedom` counts the numbers by which w is fitted to a target."""
 
     freedom: ClassVar[int] = 0
+    learned: ClassVar[bool] = False  # by optimisers of a model
     if TYPE_CHECKING:  # else pyright takes these for the first arguments
 
         def __getattr__(self, name: str) -> Any: ...
@@ -85,10 +86,10 @@ class Logarithm(AbstractWarp):
     of anything else is zero.
     """
 
-    shift: Figure
-    start: Figure
-    mean: Figure = 0.0
-    scale: Figure = 1.0
+    shift: Figure = real("learned")
+    start: Figure = real("learned")
+    mean: Figure = real("learned", default=0.0)
+    scale: Figure = real("learned", default=1.0)
 
     def raw(self, x: Values) -> Values:
         """log(max(x, start) + shift), and the tangent."""
@@ -116,9 +117,9 @@ class YeoJohnson(AbstractWarp):
     """
 
     freedom: ClassVar[int] = 1
-    power: Figure
-    mean: Figure = 0.0
-    scale: Figure = 1.0
+    power: Figure = real("learned")
+    mean: Figure = real("learned", default=0.0)
+    scale: Figure = real("learned", default=1.0)
 
     def raw(self, x: Values) -> Values:
         """With log(1 + |x|), whose multiples expm1 takes without loss near λ = 0 and x = 0."""
@@ -160,12 +161,12 @@ class SinhArcsinh(AbstractWarp):
     """
 
     freedom: ClassVar[int] = 4
-    centre: Figure
-    width: Figure
-    skew: Figure
-    tail: Figure
-    mean: Figure = 0.0
-    scale: Figure = 1.0
+    centre: Figure = real("learned")
+    width: Figure = real("learned")
+    skew: Figure = real("learned")
+    tail: Figure = real("learned")
+    mean: Figure = real("learned", default=0.0)
+    scale: Figure = real("learned", default=1.0)
 
     def raw(self, x: Values) -> Values:
         """sinh u with u = tail · asinh((x − centre)/width) − skew."""
@@ -195,10 +196,10 @@ class RankNormal(AbstractWarp):
     through the outermost tenth of them. For inputs alone, because its slope jumps.
     """
 
-    knots: Float[np.ndarray, " K"]
-    values: Float[np.ndarray, " K"]
-    mean: Figure = 0.0
-    scale: Figure = 1.0
+    knots: Float[np.ndarray, " K"] = real("learned")
+    values: Float[np.ndarray, " K"] = real("learned")
+    mean: Figure = real("learned", default=0.0)
+    scale: Figure = real("learned", default=1.0)
 
     @classmethod
     def of(cls, x: Float[np.ndarray, " N"]) -> "RankNormal":

@@ -47,7 +47,9 @@ from pseudopoint.likelihoods import (
     RobustMax,
     Softmax,
     StudentT,
+    Warped,
 )
+from pseudopoint.warps import YeoJohnson
 
 Array = np.ndarray
 KernelFactory = Callable[[int], k.AbstractKernel]
@@ -282,6 +284,7 @@ LIKELIHOODS: dict[str, Callable[[], Case]] = {
     "robustmax_3": lambda: Case(RobustMax(3), 0, (3e-6, 1e-5)),
     "robustmax_10": lambda: Case(RobustMax(10, 0.01, learn_epsilon=True), 1, (1e-4, 1e-4)),
     "softmax_3": lambda: Case(Softmax(3), 0, (1e-8, 1e-8)),
+    "warped_gaussian": lambda: Case(Warped(Gaussian(0.3), YeoJohnson(0.6)), 1, (1e-6, 1e-4)),
     "offset_student_t": lambda: Case(Offset(StudentT(0.8, 4.0), 0.7), 3),
     "offset_beta": lambda: Case(Offset(Beta(10.0), -0.7), 2, (1e-11, 3e-4)),
     "offset_heteroscedastic": lambda: Case(Offset(Heteroscedastic(0.4), np.array([0.5, -0.3])), 3),

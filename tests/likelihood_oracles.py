@@ -138,6 +138,39 @@ def ordinal(f: Array, edges: Array, scale: float) -> Classes:
         return Classes(large + np.log(-np.expm1(small - large)))
 
 
+class WarpedNormal:
+    """Yeo and Johnson's power of y is N(f, sd²), 0 < power < 2."""
+
+    def __init__(self, f: Array, sd: float, power: float):
+        self.normal, self.power = stats.norm(f, sd), power
+
+    def warped(self, y: Any) -> Array:
+        return stats.yeojohnson(np.atleast_1d(np.asarray(y, float)), self.power).reshape(np.shape(y))
+
+    def logpdf(self, y: Any) -> Array:
+        return self.normal.logpdf(self.warped(y)) + (self.power - 1) * np.sign(y) * np.log1p(np.abs(y))
+
+    def cdf(self, y: Any) -> Array:
+        return self.normal.cdf(self.warped(y))
+
+    def moment(self, g: Callable[[Array], Array]) -> Array:
+        t, w = np.polynomial.hermite_e.hermegauss(120)
+        z = self.normal.mean()[..., None] + self.normal.std()[..., None] * t
+        y = np.where(z >= 0, inverse_power(np.abs(z), self.power), -inverse_power(np.abs(z), 2 - self.power))
+        return g(y) @ (w / w.sum())
+
+    def mean(self) -> Array:
+        return self.moment(lambda y: y)
+
+    def var(self) -> Array:
+        return self.moment(lambda y: y**2) - self.mean() ** 2
+
+
+def inverse_power(w: Array, power: float) -> Array:
+    """((1 + y)^power − 1)/power = w."""
+    return (1 + power * w) ** (1 / power) - 1
+
+
 TRUTHS: dict[str, Callable[[Any], Truth]] = {
     "Gaussian": lambda p: one_latent(lambda f: stats.norm(f, np.sqrt(p.variance))),
     "Heteroscedastic": lambda p: heteroscedastic(float(p.scale)),
@@ -155,6 +188,9 @@ TRUTHS: dict[str, Callable[[Any], Truth]] = {
     "Exponential": lambda p: one_latent(lambda f: stats.expon(scale=p.scale * np.exp(f))),
     "RobustMax": lambda p: robustmax(p.members, float(p.epsilon)),
     "Softmax": lambda p: softmax(p.members),
+    "Warped": lambda p: one_latent(
+        lambda f: WarpedNormal(f, np.sqrt(p.likelihood.variance), float(np.asarray(p.warp.power)))
+    ),
     "Offset": lambda p: moved(TRUTHS[type(p.likelihood).__name__](p.likelihood), np.asarray(p.constant)),
 }
 LINKS = {"logit": log_expit, "probit": log_ndtr}

@@ -23,7 +23,7 @@ from oracles import expect_normal
 from scipy.optimize import minimize_scalar
 from scipy.stats import multivariate_normal, norm
 
-from pseudopoint import likelihoods
+from pseudopoint import likelihoods, warps
 from pseudopoint.likelihoods import (
     AbstractLikelihood,
     Bernoulli,
@@ -106,7 +106,7 @@ def test_a_noise_variance_that_is_not_positive_is_refused(variance):
 @pytest.mark.parametrize("name", LIKELIHOODS)
 def test_the_representation_of_a_likelihood_evaluates_to_it(name):
     likelihood = LIKELIHOODS[name]().likelihood
-    again = eval(repr(likelihood), dict(vars(likelihoods)))
+    again = eval(repr(likelihood), vars(warps) | vars(likelihoods))
     assert jax.tree.structure(again) == jax.tree.structure(likelihood)
     for a, b in zip(jax.tree.leaves(again), jax.tree.leaves(likelihood), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-12)

@@ -1,5 +1,7 @@
 """Quantiles of y with the latent function integrated out, by NumPy and SciPy, as distribution functions are."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -16,8 +18,9 @@ SMALLEST = 230.0  # the search for a small y ends at e^{−230} of its upper end
 TOLERANCE = 1e-9  # of the probabilities of classes
 
 
-def quantile(likelihood: AbstractLikelihood, mean: Latent, variance: Latent, p: float) -> Float[np.ndarray, " N"]:
-    """The smallest y with P(Y ≤ y) ≥ p, where f ~ N(mean, variance), with an error of about 1e-7 in p.
+def quantile(likelihood: AbstractLikelihood, mean: Latent, variance: Latent, p: Any) -> Float[np.ndarray, " N"]:
+    """The smallest y with P(Y ≤ y) ≥ p, a number or one a row, where f ~ N(mean, variance). Its error is about
+    1e-7 in p.
 
     Cantelli's inequality brackets it: with mean m and standard deviation s of y,
         m − s √((1 − p)/p) ≤ y ≤ m + s √(p/(1 − p)).
@@ -26,7 +29,7 @@ def quantile(likelihood: AbstractLikelihood, mean: Latent, variance: Latent, p: 
         inner, warp = likelihood.warped
         return np.asarray(warp.inverse(quantile(inner, mean, variance, p)))
     if likelihood.gaussian_noise is not None:
-        return mean + np.sqrt(variance + np.asarray(likelihood.gaussian_noise)) * ndtri(p)
+        return np.asarray(mean + np.sqrt(variance + np.asarray(likelihood.gaussian_noise)) * ndtri(np.asarray(p)))
     if likelihood.support == "classes":
         below = np.cumsum(np.exp(in_blocks(_log_probabilities, likelihood, mean, variance)), axis=0)
         return np.sum(below < p - TOLERANCE, axis=0).astype(float)

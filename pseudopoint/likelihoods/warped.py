@@ -28,6 +28,10 @@ class Warped(AbstractLikelihood):
     warp: AbstractWarp
 
     @property
+    def concave(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return self.likelihood.concave
+
+    @property
     def name(self) -> str:
         return self.likelihood.name
 
