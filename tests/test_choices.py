@@ -113,6 +113,19 @@ def test_inducing_points_are_in_the_units_of_the_table():
     assert Z[:, 1].min() > 0.3 * X[:, 1].min() - 0.5 and Z[:, 1].max() < 3 * X[:, 1].max()
 
 
+def test_noise_that_depends_on_x_is_taken_where_rows_left_out_say_so():
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-2, 2, (400, 1))
+    noise = 0.05 + 0.5 * (X[:, 0] > 0)
+    wave = lambda noise: np.sin(2 * X[:, 0]) + noise * rng.normal(size=400)
+    settings = {"kernel": "matern52", "input_warp": "none", "target_warp": "none"}
+    varying, even = (GPRegressor(**settings).fit(X, wave(noise)) for noise in (noise, 0.3))
+    assert chosen(varying, "noise") == "depends on x" and chosen(even, "noise") == "one variance"
+    std = varying.predict([[-1.0], [1.0]], return_std=True)[1]
+    assert std[0] < 0.12 and std[1] > 0.4
+    assert chosen(GPRegressor(**settings, likelihood="gaussian").fit(X, wave(noise)), "noise") is None
+
+
 def test_a_fast_wave_is_found_by_a_short_start():
     rng = np.random.default_rng(0)
     X = np.sort(rng.uniform(0, 10, 300))[:, None]

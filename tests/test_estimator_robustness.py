@@ -169,7 +169,7 @@ BAD_SETTINGS = [
     ("bound", "titsias", "'titsias' is unknown: use one of tight, vfe"),
     ("initial", "zero", "'zero' is unknown: use one of .*robust, ulapane"),
     ("dtype", "float16", "'float16' is unknown: use one of auto, float64, float32"),
-    ("kernel", "se", "'se' is unknown: use one of matern52, .*rbf.* or an object"),
+    ("kernel", "se", "'se' is unknown: use one of auto, matern52, .*rbf.* or an object"),
     ("inducing", "kmean", "'kmean' is unknown: use one of auto, kmeans, rpcholesky, greedy, random"),
     ("inducing", np.zeros((3, 5)), "inducing.* 5 .*2"),
     ("inducing", np.zeros(3), "inducing"),

@@ -181,7 +181,7 @@ def test_a_target_that_the_likelihood_does_not_describe_is_refused(name, value, 
 
 def test_other_bad_questions_are_refused(fitted):
     X, y = table("gaussian")
-    with pytest.raises(ValueError, match="likelihood='normal' is unknown: use one of gaussian"):
+    with pytest.raises(ValueError, match="likelihood='normal' is unknown: use one of auto, gaussian"):
         GPRegressor(likelihood="normal", effort="fast").fit(X, y)
     with pytest.raises(ValueError, match="Softmax is for classes: use GPClassifier"):
         GPRegressor(likelihood=Softmax(3), effort="fast").fit(X, y)

@@ -35,7 +35,8 @@ class GPRegressor(RegressorMixin, AbstractEstimator):
     """Gaussian process regression for tables of any size, with calibrated predictions.
 
     y = f(x) + ε, f ~ GP(0, k), ε ~ N(0, σ²), on inputs and target scaled to mean 0 and standard deviation 1 (undone
-    exactly in everything that comes out); or another `likelihood` p(y | f). Whatever it is, predictions integrate f.
+    exactly in everything that comes out); or another `likelihood` p(y | f). Whatever it is, predictions integrate f. What
+    the settings leave open, a search by the evidence of a sample of rows decides (`recipes.search`).
 
     Parameters
     ----------
@@ -43,7 +44,8 @@ class GPRegressor(RegressorMixin, AbstractEstimator):
 
     Attributes
     ----------
-    method_, reason_ : the method that was used, and why.
+    method_, reason_ : the method that was used, and why. selection_ : what a search tried, a dict of columns part,
+    choice, log_density (nats of the sample, or for the noise of rows left out), chosen, seconds.
     kernel_, likelihood_ : learned; of a kernel object lengthscales and periods are in the units of X, those of a kernel
     by name in standard deviations of the columns (`standardiser_.scale`); variances are those of the scaled target.
     mean_ : the learned constant mean of the latent function, None where the likelihood or the scaling has it.
