@@ -35,8 +35,8 @@ class GPRegressor(RegressorMixin, AbstractEstimator):
     """Gaussian process regression for tables of any size, with calibrated predictions.
 
     y = f(x) + ε, f ~ GP(0, k), ε ~ N(0, σ²), on inputs and target scaled to mean 0 and standard deviation 1 (undone
-    exactly in everything that comes out); or another `likelihood` p(y | f). Whatever it is, predictions integrate f. What
-    the settings leave open, a search by the evidence of a sample of rows decides (`recipes.search`).
+    exactly in everything that comes out); or another `likelihood` p(y | f). Whatever it is, predictions integrate f.
+    What the settings leave open, a search by the evidence of a sample of rows decides (`recipes.search`).
 
     Parameters
     ----------

@@ -17,14 +17,16 @@ from .host_blas import HostBlas
 
 __all__ = ["Tiles", "inverse_and_half_logdet", "workers"]
 
+FEW = 4
 Run = Callable[[Callable, Iterable], list]
 
 
 @contextmanager
 def workers(count: int) -> Iterator[Run]:
-    """A function that maps another over tasks, in as many threads as there are cores, at most `count`."""
+    """A function that maps another over tasks, in as many threads as there are cores, at most `count`; in this thread
+    alone for fewer than `FEW` tiles, which take less time than threads do to start."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    if min(cores, count) == 1:
+    if cores == 1 or count < FEW:
         yield lambda function, tasks: [function(task) for task in tasks]
         return
     pool = ThreadPoolExecutor(min(cores, count))
