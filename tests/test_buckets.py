@@ -118,7 +118,7 @@ def fitted(name, rows=101):
     X = np.concatenate([X, X[:1]])  # a row that is there twice: weights are not all equal
     y = np.append(y, y[0])
     y = y % 3 if cls is GPClassifier else y
-    return cls(num_inducing=10, max_iter=4, random_state=0, **options).fit(X, y), X
+    return cls(num_inducing=10, max_iter=4, random_state=0, effort="fast", **options).fit(X, y), X
 
 
 @pytest.mark.edge

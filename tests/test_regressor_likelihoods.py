@@ -7,7 +7,7 @@ import pytest
 from scipy.stats import binom
 
 from pseudopoint import GPRegressor
-from pseudopoint.estimators.targets import REGRESSION
+from pseudopoint.estimators.targets import REGRESSION as TARGETS
 from pseudopoint.likelihoods import Ordinal, Softmax, StudentT
 
 N = 300
@@ -27,6 +27,9 @@ def test_minibatches_take_more_steps_where_rows_say_less(likelihood, steps):
 
 def latent(X):
     return np.sin(2 * X[:, 0]) + 0.5 * X[:, 1]
+
+
+REGRESSION = [name for name in TARGETS if name != "auto"]
 
 
 def table(name, n=N, seed=0):
