@@ -207,7 +207,7 @@ class Joined(eqx.Module):
     @property
     def jitter(self) -> Float[Number, ""]:
         """The largest jitter that was used."""
-        return np.max([part.jitter for part in self.parts], axis=0)
+        return np.asarray(np.max([part.jitter for part in self.parts]))
 
     def padded(self, count: int) -> "Joined":
         """`Predictor.padded` of the first, which alone may have a point at each row."""

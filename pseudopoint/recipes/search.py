@@ -28,7 +28,7 @@ from ..params import cast
 from ..posteriors import Model
 from ..starts.hyperparameters import named_kernel, robust, ulapane
 from ..starts.warps import Warps, input_warps, penalty, target_warps
-from .objectives import OfBound, maximise
+from .objectives import OfBound, maximise, padded_to_bucket
 from .prior import LengthscalePrior
 from .settings import Trial
 
@@ -275,9 +275,9 @@ class _Search:
 
     def _inverse(self, state: State):
         """(K + Σ)⁻¹ and ½ log |K + Σ| of the sample."""
-        data = self.rows.of(state)
+        N, data = len(self.rows.y), padded_to_bucket(self.rows.of(state))
         K = np.asarray(program(_covariance, "brief")(state.model, data))
-        return inverse_and_half_logdet(K)
+        return inverse_and_half_logdet(K[:N, :N])
 
     def _evidence_at(self, state: State) -> float:
         """log N(y; 0, K + Σ) up to a constant; −∞ where K has no factor."""
@@ -289,7 +289,7 @@ class _Search:
 
 def _covariance(model: Model, data: Dataset) -> Float[Array, "N N"]:
     """K + Σ."""
-    noise = model.likelihood.at(data.noise).gaussian_noise / data.weight
+    noise = model.likelihood.at(data.noise).gaussian_noise / jax.numpy.where(data.weight > 0, data.weight, 1)
     return model.kernel(data.X, data.X) + jax.numpy.diag(noise)
 
 
