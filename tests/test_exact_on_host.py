@@ -168,7 +168,7 @@ class Broken(AbstractKernel):
 @pytest.mark.parametrize("factor, words", [(-1.0, "not positive definite"), (np.nan, "NaN or infinity")])
 def test_a_covariance_without_a_factor_ends_a_fit_in_one_sentence(factor, words, small_tiles):
     with jax.enable_x64(True), pytest.raises(FitError, match=words) as error:
-        fit_model(Broken(factor), Gaussian(0.1), rows(), Settings(method="exact", dtype="float64"))
+        fit_model(Broken(factor), Gaussian(0.1), rows(), Settings(method="exact", dtype="float64", effort="fast"))
     assert "\n" not in str(error.value)
 
 
@@ -194,7 +194,7 @@ def test_a_fit_that_starts_in_float32_ends_where_one_in_float64_does(monkeypatch
     with jax.enable_x64(True):
         data = rows()
         run = partial(fit_model, Matern52(np.ones(D), 1.0), Gaussian(0.1), data)
-        one, other = (run(Settings(method="exact", dtype=dtype)) for dtype in ("auto", "float64"))
+        one, other = (run(Settings(method="exact", dtype=dtype, effort="fast")) for dtype in ("auto", "float64"))
     assert precision.FLOAT32_NOTE in one.notes and precision.FLOAT32_NOTE not in other.notes
     assert {x.dtype for x in jax.tree.leaves((one.model, one.predictor))} == {np.dtype("float64")}
     np.testing.assert_allclose(one.bound, other.bound, atol=1e-3)
@@ -202,7 +202,9 @@ def test_a_fit_that_starts_in_float32_ends_where_one_in_float64_does(monkeypatch
 
 def test_elsewhere_the_compiled_evidence_is_fitted_and_ends_at_the_same_model(monkeypatch):
     with jax.enable_x64(True):
-        run = partial(fit_model, Matern52(np.ones(D), 1.0), Gaussian(0.1), rows(), Settings(method="exact"))
+        run = partial(
+            fit_model, Matern52(np.ones(D), 1.0), Gaussian(0.1), rows(), Settings(method="exact", effort="fast")
+        )
         ours = run()
         monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
         theirs = run()

@@ -124,7 +124,7 @@ def test_a_fit_takes_it_by_name(monkeypatch):
     start = lambda Z, O, kernel: Isotropic(Z, jnp.zeros(len(Z), Z.dtype), jnp.ones((), Z.dtype))
     stepper = lambda gamma, rest, frozen, tight: None if rest is None else Optax(rest, frozen, tight)
     monkeypatch.setitem(FAMILIES, "isotropic", Family(False, start, stepper))
-    settings = Settings(posterior="isotropic", num_inducing=8, max_iter=300, batch_size=30)
+    settings = Settings(posterior="isotropic", num_inducing=8, max_iter=300, batch_size=30, effort="fast")
     fitted = fit_model(Matern52(np.ones(2), 1.0), Gaussian(0.1), P.data(), settings)
     assert fitted.method == "svgp" and fitted.model.posterior.scale < 0.9
     assert fitted.bound > look(P.model(Isotropic(P.Z, 0 * MEAN, 1.0)), P.data())[0].value + 5

@@ -195,7 +195,13 @@ def test_auto_goes_on_from_the_start_whose_bound_climbs_highest():
         climbed[name] = lbfgsb(objective, max_iter=RACE_ITERATIONS).bound
     assert max(climbed.values()) - min(climbed.values()) > 0.1  # the starts do differ
     settings = Settings(
-        method="collapsed", num_inducing=5, initial="robust", max_iter=1, lengthscale_prior=np.inf, dtype="float64"
+        method="collapsed",
+        num_inducing=5,
+        initial="robust",
+        max_iter=1,
+        lengthscale_prior=np.inf,
+        dtype="float64",
+        effort="fast",
     )
     fitted = fit_model(model.kernel, Gaussian(0.1), data, settings)
     assert max(climbed, key=lambda name: climbed[name]) in fitted.notes[0]

@@ -148,7 +148,7 @@ def test_settings_and_measures_are_found_under_the_names_of_earlier_versions(fol
 def fitted(**settings: Any):
     X = np.linspace(0, 6, 20)[:, None]
     settings = SETTINGS | {"method": "exact"} | settings
-    return GPRegressor(**settings, effort="fast").fit(X, np.sin(X[:, 0]))
+    return GPRegressor(**settings).fit(X, np.sin(X[:, 0]))
 
 
 LEFT = {

@@ -77,7 +77,7 @@ def selected(deviation, method="collapsed"):
     X, y, _ = table(deviation=deviation)
     with jax.enable_x64(True):
         data = dataset(X, (y - y.mean()) / y.std(), dtype="float64")
-        settings = Settings(**METHODS[method])
+        settings = Settings(**METHODS[method], effort="fast")
         kernel = cast(Matern52(np.full(2, 1.4), 1.0), np.float64)
         first = fit_model(kernel, Gaussian(0.1), data, settings)
         return first, fit_noise(first, data, settings, LengthscalePrior.around(kernel, settings)), data

@@ -19,7 +19,7 @@ from pseudopoint.recipes.prior import LengthscalePrior
 
 
 def around(kernel, spread):
-    return LengthscalePrior.around(kernel, Settings(lengthscale_prior=spread))
+    return LengthscalePrior.around(kernel, Settings(lengthscale_prior=spread, effort="fast"))
 
 
 def test_the_penalty_is_that_of_a_log_normal_density_of_every_lengthscale():

@@ -31,9 +31,9 @@ COLLAPSED = OfBound(collapsed)
 @pytest.mark.parametrize(
     ("likelihood", "ends"),
     [
-        (Gaussian(0.1), [("exact", 2000), ("collapsed", 50_000), ("svgp", np.inf)]),
+        (Gaussian(0.1), [("exact", 4000), ("collapsed", 50_000), ("svgp", np.inf)]),
         (Bernoulli(), [("collapsed", 5000), ("svgp", np.inf)]),
-        (Heteroscedastic(), [("exact", 2000), ("collapsed", 50_000), ("svgp", np.inf)]),
+        (Heteroscedastic(), [("exact", 4000), ("collapsed", 50_000), ("svgp", np.inf)]),
         (Softmax(3), [("collapsed", 222), ("svgp", np.inf)]),
         (Softmax(26), [("collapsed", 2), ("svgp", np.inf)]),
     ],
@@ -65,8 +65,8 @@ def test_a_warm_start_keeps_back_what_few_rows_cannot_know(by_the_bound, dtype, 
         monkeypatch.setattr(starts, "RACE_ROWS", 300)
     with jax.enable_x64(True):
         model, data = naval()
-        prior = LengthscalePrior.around(model.kernel, Settings())
-        warm = starts._warm(model, data, Settings(num_inducing=300), prior, dtype)
+        prior = LengthscalePrior.around(model.kernel, Settings(effort="fast"))
+        warm = starts._warm(model, data, Settings(num_inducing=300, effort="fast"), prior, dtype)
         assert marginal(warm, few(data)).value > marginal(model, few(data)).value + 10
     assert {x.dtype for x in jax.tree.leaves(warm)} == {np.dtype("float64")}
     assert warm.kernel.variance <= model.kernel.variance
@@ -82,7 +82,7 @@ def few(data):
 def test_a_box_holds_points_and_lets_the_kernel_move_within_reach():
     with jax.enable_x64(True):
         model, data = naval()
-        prior, rows = LengthscalePrior.around(model.kernel, Settings()), few(data)
+        prior, rows = LengthscalePrior.around(model.kernel, Settings(effort="fast")), few(data)
         start = Model(model.kernel, model.likelihood, Collapsed(rows.X[:20]))
         box = box_around(trainable(start), kernel=np.log(1.5), likelihood=np.inf, posterior=0.0)
         learned = maximise(COLLAPSED, prior, start, rows, 30, None, box=box).model
@@ -97,8 +97,8 @@ def test_a_warm_start_takes_no_column_for_labels(seed):
     """From these rows L-BFGS-B alone takes one column, of 18 values, to a lengthscale of 0.008 and less."""
     with jax.enable_x64(True):
         model, data = naval()
-        prior = LengthscalePrior.around(model.kernel, Settings())
-        warm = starts._warm(model, data, Settings(random_state=seed), prior, "float64")
+        prior = LengthscalePrior.around(model.kernel, Settings(effort="fast"))
+        warm = starts._warm(model, data, Settings(random_state=seed, effort="fast"), prior, "float64")
     values = np.unique(data.X[:, 11])
     assert len(values) == 18 and np.diff(values).min() > 0.09
     assert np.min(warm.kernel.lengthscale) >= 0.0999 * np.min(model.kernel.lengthscale) > 0.09
@@ -110,7 +110,10 @@ def test_many_rows_start_from_one_fit_of_a_sample(monkeypatch):
         monkeypatch.setattr(module, "RACE_ROWS", 300)
     with jax.enable_x64(True):
         model, data = naval()
-        prior, settings = LengthscalePrior.around(model.kernel, Settings()), Settings(num_inducing=20, dtype="float64")
+        prior, settings = (
+            LengthscalePrior.around(model.kernel, Settings(effort="fast")),
+            Settings(num_inducing=20, dtype="float64", effort="fast"),
+        )
         start, notes, float32_start = starts.start_sparse(model, data, settings, prior)
         assert float32_start is None  # unless asked for
         assert notes == ("inducing points: 20, started by kmeans (warm)",)
@@ -143,7 +146,7 @@ def test_a_sparse_fit_ends_where_ten_iterations_gain_little_and_an_exact_one_doe
     with jax.enable_x64(True):
         data, kernel = waves(0.2, 200), named_kernel("matern52", 1.0, 1.0, 2)
         model = cast(Model(kernel, Gaussian(0.1)), "float64")
-        prior = LengthscalePrior.around(kernel, Settings())
+        prior = LengthscalePrior.around(kernel, Settings(effort="fast"))
         sparse = Model(model.kernel, model.likelihood, Collapsed(data.X[:20]))
         assert len(trainable(sparse).vector) > objectives.FEW >= len(trainable(model).vector)
         result = maximise(COLLAPSED, prior, sparse, data, 300, None)
@@ -158,12 +161,12 @@ def test_many_points_start_warm_from_the_exact_evidence_of_as_many_rows(monkeypa
     monkeypatch.setattr(starts, "RACE_ROWS", 300)
     with jax.enable_x64(True):
         model, data = naval()
-        start, few = starts._on_few_rows(model, data, Settings(num_inducing=200, random_state=3))
+        start, few = starts._on_few_rows(model, data, Settings(num_inducing=200, random_state=3, effort="fast"))
         own = jax.tree.map(lambda x: x[:200], few)
         # At noise enough beside the points' jitter, which the exact evidence has none of.
         np.testing.assert_allclose(tight(start, few), marginal(model, own).value, rtol=1e-5)
         assert len(few) == len(data) and np.count_nonzero(few.weight) == 200
-        start, few = starts._on_few_rows(model, data, Settings(num_inducing=149))
+        start, few = starts._on_few_rows(model, data, Settings(num_inducing=149, effort="fast"))
         assert start is model and len(few) == starts.WARM_ROWS
 
 
@@ -176,7 +179,12 @@ def test_a_sample_and_all_rows_share_one_program(M, learn_inducing, monkeypatch,
     with jax.enable_x64(True):
         model, data = naval()
         settings = Settings(
-            method="collapsed", num_inducing=M, learn_inducing=learn_inducing, max_iter=20, dtype="float64"
+            method="collapsed",
+            num_inducing=M,
+            learn_inducing=learn_inducing,
+            max_iter=20,
+            dtype="float64",
+            effort="fast",
         )
         with jax.log_compiles():
             fit_model(model.kernel, model.likelihood, data, settings)
@@ -248,7 +256,7 @@ def test_a_large_table_starts_in_float32_and_ends_in_float64_where_float64_does(
     likelihood = Bernoulli() if labels else Gaussian(0.1)
     with jax.enable_x64(True):
         data, kernel = waves(0.2, labels=labels), named_kernel("matern52", 1.0, 1.0, 2)
-        settings = Settings(method="svgp" if labels else "collapsed", num_inducing=30, max_iter=60)
+        settings = Settings(method="svgp" if labels else "collapsed", num_inducing=30, max_iter=60, effort="fast")
         one, other = (
             fit_model(kernel, likelihood, data, settings._replace(dtype=dtype)) for dtype in ("auto", "float64")
         )
@@ -264,7 +272,7 @@ def test_a_table_without_noise_is_fitted_in_float64(monkeypatch):
         monkeypatch.setattr(module, "RACE_ROWS", 300)
     with jax.enable_x64(True):
         model, data = naval()
-        settings = Settings(method="collapsed", num_inducing=100, max_iter=3)
+        settings = Settings(method="collapsed", num_inducing=100, max_iter=3, effort="fast")
         fitted = fit_model(model.kernel, Gaussian(0.1), data, settings)
     assert precision.FLOAT32_NOTE not in fitted.notes
 
