@@ -42,7 +42,10 @@ def table(n=N, seed=0, deviation=sd):
 @pytest.fixture(scope="module")
 def fits():
     X, y, _ = table()
-    return {name: GPRegressor(likelihood="heteroscedastic", **given).fit(X, y) for name, given in METHODS.items()}
+    return {
+        name: GPRegressor(likelihood="heteroscedastic", **given, effort="fast").fit(X, y)
+        for name, given in METHODS.items()
+    }
 
 
 EACH = pytest.mark.parametrize("name", METHODS)
@@ -58,7 +61,7 @@ def test_noise_that_depends_on_x_is_found(fits, name):
     noise = np.sqrt(std**2 - of_f[:, 0] ** 2)
     assert np.mean(np.abs(np.log(noise / sd(X)))) < np.log(1.25)
     truth, ours = stats.norm.logpdf(y, f, sd(X)).mean(), model.log_density(X, y).mean()
-    one = GPRegressor(**METHODS[name]).fit(*table()[:2]).log_density(X, y).mean()
+    one = GPRegressor(**METHODS[name], effort="fast").fit(*table()[:2]).log_density(X, y).mean()
     assert ours > truth - 0.08 and ours > one + 0.2
     assert np.mean((mean - f) ** 2) < 0.02
 
@@ -157,7 +160,7 @@ def test_kernel_and_points_are_those_of_f(fits, name):
 def test_fits_are_deterministic_and_know_no_units():
     X, y, _ = table(200)
     new = table(50, seed=5)[0]
-    fit = lambda X, y: GPRegressor(likelihood="heteroscedastic", **METHODS["collapsed"]).fit(X, y)
+    fit = lambda X, y: GPRegressor(likelihood="heteroscedastic", **METHODS["collapsed"], effort="fast").fit(X, y)
     model, again, moved = fit(X, y), fit(X, y), fit(1e3 + 40 * X, 7 - 300 * y)
     np.testing.assert_array_equal(model.predict_interval(new), again.predict_interval(new))
     mean, std = model.predict(new, return_std=True)
@@ -169,8 +172,8 @@ def test_fits_are_deterministic_and_know_no_units():
 def test_a_kernel_object_is_in_the_units_of_the_table():
     X, y, _ = table(200)
     X = 1e3 + 40 * X
-    model = GPRegressor(RBF(50.0), likelihood="heteroscedastic", **METHODS["collapsed"]).fit(X, y)
-    by_name = GPRegressor("rbf", likelihood="heteroscedastic", **METHODS["collapsed"]).fit(X, y)
+    model = GPRegressor(RBF(50.0), likelihood="heteroscedastic", **METHODS["collapsed"], effort="fast").fit(X, y)
+    by_name = GPRegressor("rbf", likelihood="heteroscedastic", **METHODS["collapsed"], effort="fast").fit(X, y)
     std, other = (fit.predict(X, return_std=True)[1] for fit in (model, by_name))
     assert np.mean(np.abs(np.log(std / other))) < 0.1
 
@@ -179,7 +182,7 @@ def test_a_weight_is_a_repetition():
     X, y, _ = table(150)
     weight = np.tile([1.0, 2.0, 3.0], 50)
     whole = np.repeat(np.arange(150), weight.astype(int))
-    fit = lambda *rows: GPRegressor(likelihood="heteroscedastic", **METHODS["collapsed"]).fit(*rows)
+    fit = lambda *rows: GPRegressor(likelihood="heteroscedastic", **METHODS["collapsed"], effort="fast").fit(*rows)
     weighted, repeated = fit(X, y, weight), fit(X[whole], y[whole])
     np.testing.assert_allclose(weighted.predict(X, return_std=True), repeated.predict(X, return_std=True), rtol=1e-6)
 
@@ -189,14 +192,14 @@ def test_a_weight_is_a_repetition():
 def test_targets_without_noise_end_in_finite_numbers(name, target):
     X = table(80)[0]
     y = {"constant": np.full(80, 3.0), "smooth": np.sin(X[:, 0]), "zeros": np.maximum(X[:, 0], 0)}[target]
-    model = GPRegressor(likelihood="heteroscedastic", **METHODS[name]).fit(X, y)
+    model = GPRegressor(likelihood="heteroscedastic", **METHODS[name], effort="fast").fit(X, y)
     assert all(np.isfinite(part).all() for part in model.predict(X, return_std=True))
     assert np.abs(model.predict(X) - y).max() < 0.2
 
 
 def test_minibatches_and_known_noise_are_as_before():
     X, y, _ = table(60)
-    model = GPRegressor(likelihood="heteroscedastic", method="svgp", max_iter=5, **SMALL).fit(X, y)
+    model = GPRegressor(likelihood="heteroscedastic", method="svgp", max_iter=5, **SMALL, effort="fast").fit(X, y)
     assert model.method_ == "svgp" and type(model.predictor_) is not Joined
     with pytest.raises(ValueError, match="noise_variance has no meaning"):
-        GPRegressor(likelihood="heteroscedastic").fit(X, y, noise_variance=np.ones(60))
+        GPRegressor(likelihood="heteroscedastic", effort="fast").fit(X, y, noise_variance=np.ones(60))
