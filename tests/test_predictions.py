@@ -158,6 +158,6 @@ def test_what_was_learned_is_printed_as_numbers(fitted):
     variance = float(f"{float(model.kernel_.variance):.4g}")
     assert str(model.kernel_) == f"Matern52(lengthscale=[{lengthscales}], variance={variance})"
     assert str(model.likelihood_) == f"Gaussian(variance={float(f'{float(model.likelihood_.variance):.4g}')})"
-    assert repr(GPRegressor(RBF(2.0) * 3, effort="fast")) == (
+    assert repr(GPRegressor(RBF(2.0) * 3)) == (
         "GPRegressor(kernel=RBF(lengthscale=2.0, variance=1.0) * Constant(variance=3.0))"
     )

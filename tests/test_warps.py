@@ -91,8 +91,7 @@ def test_the_covariance_of_warped_numbers_is_that_of_draws():
     mean, A = np.array([0.2, -0.5, 1.0]), rng.normal(size=(3, 3))
     covariance = 0.3 * (A @ A.T + np.eye(3))
     draws = warp.inverse(rng.multivariate_normal(mean, covariance, 400_000))
-    first, second = Warped(Gaussian(0.1), warp).covariance(mean, covariance)
-    np.testing.assert_allclose(first, draws.mean(axis=0), atol=0.02)
+    second = Warped(Gaussian(0.1), warp).covariance(mean, covariance)
     np.testing.assert_allclose(second, np.cov(draws.T), rtol=0.03, atol=0.02)
 
 

@@ -58,8 +58,8 @@ def mean_of_paths(paths, likelihood, X):
 
 @jax.jit
 def joint(predictor, likelihood, X):
-    """Mean [N] of y = f + noise and joint covariance [N, N], whose diagonal has the noise, under an additive
-    likelihood of f, the first latent function."""
+    """Mean [N] and joint covariance [N, N] of what the likelihood describes as f + noise, f its first latent function
+    without a constant mean; the noise is on the diagonal."""
     K = predictor.covariance(X).reshape(-1, len(X), len(X))[0]
     mean, variance = likelihood.predict(*predictor(X))
     return mean, jnp.fill_diagonal(K, variance, inplace=False)

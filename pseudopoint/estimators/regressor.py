@@ -270,14 +270,14 @@ class GPRegressor(RegressorMixin, AbstractEstimator):
                 "return_std"
             )
         _refuse_many(rows)
+        mean, std = self._moments(rows)
         with computing(self._precision):
             X = self.standardiser_.inputs(rows, self._precision)
-            f, total = (np.asarray(x, np.float64) for x in predictive.joint(self.predictor_, inner, X))
-        s = self.standardiser_
-        mean, covariance = (f, total) if warped is None else self.likelihood_.covariance(f, total)
-        mean = s.target_mean + s.target_scale * mean
+            w, K = (np.asarray(x, np.float64) for x in predictive.joint(self.predictor_, inner, X))
+        K = 0.5 * (K + K.T) if warped is None else self.likelihood_.covariance(w, 0.5 * (K + K.T))
         with np.errstate(over="ignore"):
-            covariance = (0.5 * (covariance + covariance.T) * s.target_scale) * s.target_scale
+            covariance = (K * self.standardiser_.target_scale) * self.standardiser_.target_scale
+            np.fill_diagonal(covariance, std**2)
         if not np.isfinite(covariance).all():
             raise ValueError("the covariance is too large a number in squared units of y: ask for return_std")
         return mean, covariance

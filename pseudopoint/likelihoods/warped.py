@@ -82,8 +82,8 @@ class Warped(AbstractLikelihood):
 
     def covariance(
         self, mean: Float[np.ndarray, " N"], covariance: Float[np.ndarray, "N N"]
-    ) -> tuple[Float[np.ndarray, " N"], Float[np.ndarray, "N N"]]:
-        """Mean [N] and covariance [N, N] of y where w(y) is jointly normal with these, the noise included.
+    ) -> Float[np.ndarray, "N N"]:
+        """The covariance of y where w(y) is jointly normal with these, the noise included.
 
         With w⁻¹(μᵢ + sᵢξ) = Σₖ cᵢₖ Heₖ(ξ)/√k! and the correlation ρ of two normal numbers, E Heₖ(ξ) Heₗ(ξ′) = k! ρᵏ
         where k = l and 0 otherwise (Mehler), so that Cov(yᵢ, yⱼ) = Σₖ cᵢₖ cⱼₖ ρᵢⱼᵏ over k ≥ 1.
@@ -98,4 +98,4 @@ class Warped(AbstractLikelihood):
             power = power * correlation
             total += c[:, None] * c * power
         np.fill_diagonal(total, ((y - coefficients[:, :1]) ** 2) @ WEIGHTS)
-        return coefficients[:, 0], total
+        return total

@@ -29,13 +29,13 @@ from ..data import Dataset
 from ..kernels import AbstractKernel, Matern52
 from ..likelihoods import NOISE_FLOOR, Gaussian, Heteroscedastic, LogScale
 from ..optimise.fullbatch import FitError, OptimiseResult
-from ..params import cast
+from ..params import cast, trainable
 from ..posteriors import Joined, Model, Whitened
 from ..starts.hyperparameters import robust
 from ..starts.inducing import RACE_ROWS, sample
 from .ends import divergence, finish, finish_exact, settle
 from .families import prior_q
-from .objectives import OfBound, held_points, maximise
+from .objectives import OfBound, box_around, held_points, maximise
 from .prior import LengthscalePrior
 from .settings import Fitted, Settings, Trial, choose_num_inducing, most_iterations
 from .starts import start_sparse
@@ -49,6 +49,8 @@ LEAST_SIGNAL = 0.1  # variance of g at the start
 POINTS, ITERATIONS = 100, 50  # of g, of which each row tells little
 FEWEST = 50  # rows from which their noise is studied
 ROWS = RACE_ROWS  # of which its kernel is learned
+# By which logarithms of the kernel's numbers may move there: where the noise is not right yet, single rows mislead.
+REACH = 1.0
 REFIT, ROUNDS = 6, 1  # iterations of f under the noise of g, and how often
 
 
@@ -185,7 +187,7 @@ def _settled(model: Model, rows: Dataset, start: OptimiseResult) -> Fitted:
 def _refit(fitted: Fitted, data: Dataset, noise: Fitted, settings: Settings, prior, iterations: int) -> Fitted:
     """f under the noise of g, from where it ended; with no iterations its best q alone."""
     model, data = fitted.model, _with_noise(data, noise)
-    # Not held but at the floor, where its gradient vanishes: so the program of the first fit serves.
+    # Held by the box and not frozen: so the program of the first fit serves.
     floor = cast(Gaussian(NOISE_FLOOR), data.X.dtype)
     model = Model(model.kernel, floor, model.posterior)
     exact, host = not model.posterior.points, {}
@@ -194,7 +196,9 @@ def _refit(fitted: Fitted, data: Dataset, noise: Fitted, settings: Settings, pri
         objective, host = OfBound(given_evidence), {"host": evidence_on_host}
     result = OptimiseResult(model, None, np.nan, (), 0, 0, True)
     if iterations:
-        result = maximise(objective, prior, model, data, iterations, None, *held_points(settings), **host)
+        held = held_points(settings)
+        box = box_around(trainable(model, *held), kernel=REACH, likelihood=0.0, posterior=np.inf)
+        result = maximise(objective, prior, model, data, iterations, None, *held, box=box, **host)
     return finish_exact(result, data, ()) if exact else finish(collapsed, result, data, settings, ())
 
 

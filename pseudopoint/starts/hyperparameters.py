@@ -26,7 +26,7 @@ KERNELS: dict[str, Callable[[Float[np.ndarray, " D"], float], k.AbstractKernel]]
         + k.Matern52(lengthscale, variance / 2)
     ),
     "matern52_linear": lambda lengthscale, variance: (
-        k.Linear(np.full(len(lengthscale), variance / len(lengthscale))) + k.Matern52(lengthscale, variance)
+        k.Linear(np.full(len(lengthscale), variance / 2 / len(lengthscale))) + k.Matern52(lengthscale, variance / 2)
     ),
 }
 
