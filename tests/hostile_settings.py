@@ -100,6 +100,9 @@ GIVEN: dict[str, Callable[[], Any]] = {
 SETTINGS: dict[str, dict[str, Callable[[], Any]]] = {
     "kernel": _named(*names.KERNELS) | OBJECTS,
     "likelihood": _named(*names.REGRESSION, *names.CLASSIFICATION) | DESCRIBED,
+    "input_warp": _named(*names.INPUT_WARPS),
+    "target_warp": _named(*names.TARGET_WARPS),
+    "effort": _named(*names.EFFORTS, 1),
     "method": _named(*names.METHODS),
     "optimiser": _named(*names.OPTIMISERS),
     "posterior": _named(*names.POSTERIORS),
@@ -148,4 +151,4 @@ def settings_of(pairs) -> dict[str, Any]:
 
 def of_classes(name: str) -> bool:
     """Whether GPClassifier has the setting too."""
-    return name not in ("bound", "initial_noise", "scale_target")
+    return name not in ("bound", "initial_noise", "scale_target", "target_warp")

@@ -51,7 +51,6 @@ def descend(
     the bound.
     """
     start, lowest = objective.best.copy(), [objective.lowest]
-    informed = max(WINDOW, min(PAIRS, len(start) // 2))
 
     def finite(z):
         x = start + unit * z
@@ -62,7 +61,10 @@ def descend(
         return value, unit * gradient
 
     def settled():
-        return len(lowest) > informed and (lowest[-1 - WINDOW] - lowest[-1]) * objective.scale < min_gain
+        return (
+            len(lowest) > max(WINDOW, min(PAIRS, len(start) // 2))
+            and (lowest[-1 - WINDOW] - lowest[-1]) * objective.scale < min_gain
+        )
 
     def record(z):
         objective.record(start + unit * z, max_iter)
