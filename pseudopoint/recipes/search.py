@@ -289,8 +289,8 @@ class _Search:
 
 def _covariance(model: Model, data: Dataset) -> Float[Array, "N N"]:
     """K + Σ."""
-    noise = model.likelihood.at(data.noise).gaussian_noise / jax.numpy.where(data.weight > 0, data.weight, 1)
-    return model.kernel(data.X, data.X) + jax.numpy.diag(noise)
+    noise: Any = model.likelihood.at(data.noise).gaussian_noise
+    return model.kernel(data.X, data.X) + jax.numpy.diag(noise / jax.numpy.where(data.weight > 0, data.weight, 1))
 
 
 def _ulapane(rows: Rows) -> dict[str, tuple[float, float]]:

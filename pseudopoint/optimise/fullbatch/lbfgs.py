@@ -51,20 +51,17 @@ def descend(
     the bound.
     """
     start, lowest = objective.best.copy(), [objective.lowest]
+    least = max(WINDOW, min(PAIRS, len(start) // 2))
 
     def finite(z):
-        x = start + unit * z
-        value, gradient = objective(x)
+        value, gradient = objective(x := start + unit * z)
         if not np.isfinite(value):  # a bowl about the best point, which makes the line search come back
             away = x - objective.best
             value, gradient = objective.lowest + 1.0 + away @ away, 2 * away
         return value, unit * gradient
 
     def settled():
-        return (
-            len(lowest) > max(WINDOW, min(PAIRS, len(start) // 2))
-            and (lowest[-1 - WINDOW] - lowest[-1]) * objective.scale < min_gain
-        )
+        return len(lowest) > least and (lowest[-1 - WINDOW] - lowest[-1]) * objective.scale < min_gain
 
     def record(z):
         objective.record(start + unit * z, max_iter)
