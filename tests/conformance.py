@@ -94,8 +94,8 @@ FORMULAS: dict[type, Formula] = {
     k.Matern52: lambda p, X, Z: o.matern52(X, Z, p.lengthscale, p.variance),
     k.RationalQuadratic: lambda p, X, Z: o.rational_quadratic(X, Z, p.lengthscale, p.variance, p.alpha),
     k.Periodic: lambda p, X, Z: o.periodic(X, Z, p.lengthscale, p.variance, p.period),
-    k.Additive: lambda p, X, Z: sum(
-        o.rbf(X[:, [d]], Z[:, [d]], p.lengthscale[d], p.variance[d]) for d in range(X.shape[1])
+    k.Additive: lambda p, X, Z: np.sum(
+        [o.rbf(X[:, [d]], Z[:, [d]], p.lengthscale[d], p.variance[d]) for d in range(X.shape[1])], axis=0
     ),
     k.Linear: lambda p, X, Z: o.linear(X, Z, p.variance),
     k.Constant: lambda p, X, Z: o.constant(X, Z, p.variance),

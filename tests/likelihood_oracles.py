@@ -142,10 +142,12 @@ class WarpedNormal:
     """Yeo and Johnson's power of y is N(f, sd²), 0 < power < 2."""
 
     def __init__(self, f: Array, sd: float, power: float):
-        self.normal, self.power = stats.norm(f, sd), power
+        self.normal: Any = stats.norm(f, sd)
+        self.power = power
 
     def warped(self, y: Any) -> Array:
-        return stats.yeojohnson(np.atleast_1d(np.asarray(y, float)), self.power).reshape(np.shape(y))
+        there: Any = stats.yeojohnson(np.atleast_1d(np.asarray(y, float)), self.power)
+        return there.reshape(np.shape(y))
 
     def logpdf(self, y: Any) -> Array:
         return self.normal.logpdf(self.warped(y)) + (self.power - 1) * np.sign(y) * np.log1p(np.abs(y))

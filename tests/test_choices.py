@@ -1,5 +1,7 @@
 """What a search by evidence chooses, that it does not depend on order and units, and what becomes of its warps."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -77,7 +79,7 @@ def test_a_lognormal_target_is_warped_and_its_predictions_are_positive():
 
 
 @pytest.mark.parametrize("word", ["yeo_johnson", "sinh_arcsinh"])
-def test_a_warp_by_name_is_taken_as_it_is(word):
+def test_a_warp_by_name_is_taken_as_it_is(word: Any):
     X, y = table()
     model = GPRegressor(target_warp=word, input_warp="rank_normal", kernel="matern52").fit(X, y)
     assert chosen(model, "target") == word and chosen(model, "inputs") == "rank_normal"
@@ -118,10 +120,10 @@ def test_noise_that_depends_on_x_is_taken_where_rows_left_out_say_so():
     X = rng.uniform(-2, 2, (400, 1))
     noise = 0.05 + 0.5 * (X[:, 0] > 0)
     wave = lambda noise: np.sin(2 * X[:, 0]) + noise * rng.normal(size=400)
-    settings = {"kernel": "matern52", "input_warp": "none", "target_warp": "none"}
+    settings: dict[str, Any] = {"kernel": "matern52", "input_warp": "none", "target_warp": "none"}
     varying, even = (GPRegressor(**settings).fit(X, wave(noise)) for noise in (noise, 0.3))
     assert chosen(varying, "noise") == "depends on x" and chosen(even, "noise") == "one variance"
-    std = varying.predict([[-1.0], [1.0]], return_std=True)[1]
+    std = np.asarray(varying.predict([[-1.0], [1.0]], return_std=True)[1])
     assert std[0] < 0.12 and std[1] > 0.4
     assert chosen(GPRegressor(**settings, likelihood="gaussian").fit(X, wave(noise)), "noise") is None
 
@@ -153,7 +155,7 @@ def test_an_additive_function_of_many_columns_gets_the_additive_kernel():
         ({"posterior": "solve"}, "posterior='solve'"),
     ],
 )
-def test_a_warp_that_does_not_go_together_with_another_setting_is_refused(settings, reason):
+def test_a_warp_that_does_not_go_together_with_another_setting_is_refused(settings: dict[str, Any], reason):
     X, y = table()
     with pytest.raises(
         ValueError, match=rf"input_warp='log' does not go together with {reason}: use input_warp='none'"
