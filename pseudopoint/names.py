@@ -54,7 +54,7 @@ CLASSIFICATION: dict[ClassLikelihood, str] = {
 Method = Literal["auto", "exact", "laplace", "collapsed", "svgp"]
 METHODS: dict[Method, str] = {
     "auto": "chosen by the number of rows and the likelihood; the fit says which and why",
-    "exact": "the full Gaussian process, O(N³); Gaussian likelihood only",
+    "exact": "the full Gaussian process, O(N³); normal noise only",
     "laplace": "the full Gaussian process at the mode, O(N³); any other likelihood of one latent function "
     "(Rasmussen and Williams 2006, 3.4)",
     "collapsed": "inducing points; an iteration takes all rows and the best posterior for its hyperparameters, O(NM²) "
@@ -239,9 +239,12 @@ class Settings(NamedTuple):
     bound: Annotated[
         Bound, Setting("The lower bound on the log evidence that is maximised; for regression.", BOUNDS)
     ] = "tight"
-    initial: Annotated[Initial, Setting("Where lengthscales and variance of a kernel by name start.", INITIALS)] = (
-        "warm"
-    )
+    initial: Annotated[
+        Initial,
+        Setting(
+            "Where lengthscales and variance of a kernel by name start; a search tries several (effort).", INITIALS
+        ),
+    ] = "warm"
     lengthscale_prior: Annotated[
         float,
         Setting(

@@ -7,6 +7,7 @@ import pytest
 
 from pseudopoint import GPRegressor
 from pseudopoint.estimators.choosing import FEWEST
+from pseudopoint.recipes.search import SAMPLE
 
 pytestmark = pytest.mark.edge
 
@@ -161,6 +162,17 @@ def test_a_warp_that_does_not_go_together_with_another_setting_is_refused(settin
         ValueError, match=rf"input_warp='log' does not go together with {reason}: use input_warp='none'"
     ):
         GPRegressor(input_warp="log", **settings).fit(X, y)
+
+
+def test_a_logarithm_is_neither_taken_nor_given_where_one_row_of_all_is_zero(monkeypatch):
+    monkeypatch.setitem(SAMPLE, "balanced", 30)  # which holds that row or not
+    X, y = table(2, 0.3)
+    y = np.exp(y)
+    y[7] = 0.0
+    model = GPRegressor(kernel="matern52", likelihood="gaussian").fit(X, y)
+    assert np.isfinite(model.bound_) and chosen(model, "target") != "log"
+    with pytest.raises(ValueError, match="target_warp='log' needs a target above 0 in every row: use another warp"):
+        GPRegressor(target_warp="log").fit(X, y)
 
 
 def test_known_noise_and_a_warp_of_the_target_do_not_go_together():

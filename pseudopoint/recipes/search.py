@@ -99,8 +99,11 @@ def search(data: Dataset, settings: Any, zeros: Float[np.ndarray, " D"], zero: f
     """The parts that the settings leave open, chosen by the evidence of a sample of `data`, which is standardised.
 
     `zeros` [D] and `zero` are the places of 0 of the user's units in the columns and in the target. Without
-    `warp_target` the target stays as it is. Raises FitError where no start has an evidence.
+    `warp_target` the target stays as it is. Raises FitError where no start has an evidence, or where the target has not
+    the warp that is asked for.
     """
+    if not np.min(np.asarray(data.y)) > zero:  # one row of all is enough, whether the sample has it or not
+        zero = np.inf
     few = _sample(data, SAMPLE[settings.effort], settings.seed)
     X, y, weight, noise = (np.asarray(x, float) for x in (few.X, few.y, few.weight, few.noise))
     run = _Search(Rows(X, y, weight, noise, zeros, zero), settings)
@@ -185,8 +188,12 @@ class _Search:
         rows, misfit = self.rows, lambda z: float(z @ inverse @ z)
         offered = target_warps(rows.y, rows.weight, rows.zero, misfit)
         states = {name: state.anew(target=warp) for name, (warp, _) in offered.items()}
-        if self.settings.target_warp != "auto":
-            return self.only("target", self.settings.target_warp, states, state)
+        word = self.settings.target_warp
+        if word not in ("auto", *states):
+            need = " needs a target above 0 in every row" if word == "log" else " has no finite slope in some row"
+            raise FitError(f"target_warp={word!r}{need}: use another warp, or target_warp='none'")
+        if word != "auto":
+            return self.only("target", word, states, state)
         first = sorted(offered, key=lambda name: offered[name][1])[-FINALISTS:]
         now = "none" if state.target is None else "as before"
         choice, state = self.changed("target", now, state, {name: states[name] for name in first if name != now})

@@ -12,7 +12,7 @@ from ..posteriors import Joined, Model, Predictor, Predictors
 
 __all__ = ["Fitted", "Settings", "Trial", "choose_method", "choose_num_inducing", "most_iterations"]
 
-# Rows that a table without noise, which takes most iterations, fits in about a minute on two cores (decision 0054).
+# Rows up to which an exact fit takes one or two minutes on two cores (decision 0054).
 EXACT_ROWS = 4000
 COLLAPSED_ROWS = 50_000
 # Rows up to which likelihoods without a closed form take full passes, for one latent function; and for C, times C².
