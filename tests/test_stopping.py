@@ -36,7 +36,8 @@ def test_a_bound_is_flat_when_it_gains_little_and_the_noise_is_small_enough_to_s
     step, noise = np.arange(1, 41.0), np.random.default_rng(0).normal(size=400)
     assert is_flat(-1000 - 0 * step, 25, 1000.0)
     assert not is_flat(-1000 + 2 * step, 25, 1000.0)  # 0.008 nats a row in 100 steps
-    assert is_flat(-1000 + 0.5 * step, 25, 1000.0)
+    assert not is_flat(-1000 + 0.75 * step, 25, 1000.0)  # 0.003
+    assert is_flat(-1000 + 0.25 * step, 25, 1000.0)  # 0.001
     assert not is_flat(-1000 - 0 * step[:5], 25, 1000.0)  # two windows of three segments are the least
     assert not is_flat(-1000 + 30 * noise[:40], 25, 1000.0)
     assert is_flat(-1000 + 30 * noise, 25, 1000.0)
