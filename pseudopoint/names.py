@@ -203,7 +203,7 @@ class Settings(NamedTuple):
     ] = "auto"
     input_warp: Annotated[
         InputWarp,
-        Setting("Monotone map of every column of the inputs; kernels by name and normal noise alone.", INPUT_WARPS),
+        Setting("Monotone map of every column of the inputs; for kernels by name.", INPUT_WARPS),
     ] = "auto"
     target_warp: Annotated[
         TargetWarp, Setting("Monotone map of the target; for regression with normal noise.", TARGET_WARPS)

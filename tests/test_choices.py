@@ -150,7 +150,6 @@ def test_an_additive_function_of_many_columns_gets_the_additive_kernel():
     "settings, reason",
     [
         ({"effort": "fast"}, "effort='fast'"),
-        ({"likelihood": "student_t"}, "the likelihood StudentT"),
         ({"scale_inputs": False}, "scale_inputs=False"),
         ({"optimiser": "Adam"}, "optimiser='Adam'"),
         ({"posterior": "solve"}, "posterior='solve'"),
@@ -162,6 +161,12 @@ def test_a_warp_that_does_not_go_together_with_another_setting_is_refused(settin
         ValueError, match=rf"input_warp='log' does not go together with {reason}: use input_warp='none'"
     ):
         GPRegressor(input_warp="log", **settings).fit(X, y)
+
+
+def test_a_warp_of_the_target_needs_normal_noise():
+    X, y = table()
+    with pytest.raises(ValueError, match="target_warp='log' does not go together with the likelihood StudentT"):
+        GPRegressor(target_warp="log", likelihood="student_t").fit(X, y)
 
 
 def test_a_logarithm_is_neither_taken_nor_given_where_one_row_of_all_is_zero(monkeypatch):

@@ -56,6 +56,19 @@ def alike(ours, theirs, tolerance):
         np.testing.assert_allclose(a, b, rtol=0, atol=tolerance * most)
 
 
+def test_the_evidence_of_levels_is_that_of_columns():
+    rng, model = np.random.default_rng(1), cast(Model(Matern52(np.ones(D), 1.3), Gaussian(0.2)), np.float64)
+    data, levels = rows(size=40), rng.normal(size=(3, 2))
+    codes = rng.integers(0, 3, size=len(data)).astype(float)
+    with_y = lambda y: eqx.tree_at(lambda data: data.y, data, jnp.asarray(y))
+    columns = [on_host(model, with_y(y)) for y in levels[codes.astype(int)].T]
+    zeros = on_host(model, with_y(np.zeros(len(data))))
+    given = evidence_on_host(model, with_y(codes), levels)
+    found = jax.jit(jax.value_and_grad(lambda model: given_evidence(model, (with_y(codes), given)).value))(model)
+    expected = jax.tree.map(lambda a, b, c: a + b - c, *columns, zeros)
+    alike(found, expected, 1e-12)
+
+
 @pytest.fixture
 def small_tiles(monkeypatch):
     monkeypatch.setattr(exact_on_host, "SMALL", 32)
@@ -99,7 +112,7 @@ def test_the_programs_hold_no_product_of_the_order_of_n_cubed():
         model, data = cast(Model(RBF(np.full(D, 2.0), 1.5), Gaussian(0.1)), "float64"), rows()
         B, X = 64, data.X[:64]
         tile = operations(exact_on_host._tile, model.kernel, X, X)
-        alphas = data.y[:B], data.y[:B]
+        alphas = data.y[:B, None], data.y[:B, None]
         slopes = operations(exact_on_host._slopes, model.kernel, X, X, jnp.ones((B, B)), alphas, jnp.asarray(0.5))
         given = evidence_on_host(model, data)
         rest = operations(jax.value_and_grad(lambda model: given_evidence(model, (data, given)).value), model)
@@ -122,7 +135,7 @@ def test_tiles_hold_the_factor_the_inverse_and_solutions(size, dtype, tolerance)
             tiles.tiles[i, j] = np.array(K[tiles.rows(i), tiles.rows(j)], order="F")
         assert tiles.factorise(run)
         np.testing.assert_allclose(tiles.half_logdet(), np.sum(np.log(np.diag(lower))), rtol=tolerance)
-        np.testing.assert_allclose(tiles.solve(b), np.linalg.solve(K.astype(float), b), atol=tolerance)
+        np.testing.assert_allclose(tiles.solve(b[:, None])[:, 0], np.linalg.solve(K.astype(float), b), atol=tolerance)
         np.testing.assert_allclose(tiles.inverse_factor(run) @ lower, np.eye(count), atol=tolerance)
         tiles.invert(run)
     inverse = np.linalg.inv(K.astype(float))

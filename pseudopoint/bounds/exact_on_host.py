@@ -50,9 +50,13 @@ def given_evidence(model: Model, rows: tuple[Dataset, Given]) -> Bound:
     return Bound(value, value)
 
 
-def evidence_on_host(model: Model, data: Dataset) -> Given:
+def evidence_on_host(model: Model, data: Dataset, levels: Float[np.ndarray, "L C"] | None = None) -> Given:
     """What `given_evidence` reads, by K⁻¹ = (LLᵀ)⁻¹ and ∂/∂K = ½(ααᵀ − K⁻¹) with α = K⁻¹y  (Rasmussen and Williams
-    2006, 5.9). N³ operations and N²/2 numbers; rows of weight zero cost nothing. NaN where K has no factor."""
+    2006, 5.9). N³ operations and N²/2 numbers; rows of weight zero cost nothing. NaN where K has no factor.
+
+    With `levels`, y holds numbers of its rows, and α = K⁻¹Y for Y = levels[y], [N, C]: the evidence of C columns less
+    that of C − 1 columns of zeros.
+    """
     rows = np.flatnonzero(np.asarray(data.weight) > 0)
     noise = np.zeros(len(data), data.X.dtype)
     with one_blas_thread():
@@ -60,8 +64,9 @@ def evidence_on_host(model: Model, data: Dataset) -> Given:
         with workers(cov.tiles.count) as run:
             level, _ = cov.factorise(run)
             y = np.asarray(data.y)[rows]
-            alpha = cov.tiles.solve(y)
-            value = -0.5 * float(y @ alpha) - cov.tiles.half_logdet()
+            Y = y[:, None] if levels is None else levels[y.astype(int)].astype(y.dtype)
+            alpha = cov.tiles.solve(Y)
+            value = -0.5 * float(np.sum(Y * alpha)) - cov.tiles.half_logdet()
             if not np.isfinite(value):
                 zeros = [np.zeros_like(x) for x in jax.tree.leaves(eqx.filter(model.kernel, eqx.is_inexact_array))]
                 return Given(jnp.asarray(np.nan, noise.dtype), jnp.asarray(noise), zeros)
@@ -78,7 +83,7 @@ def marginal_on_host(model: Model, data: Dataset) -> Solution:
         with workers(cov.tiles.count) as run:
             _, jitter = cov.factorise(run)
             y = np.asarray(data.y)[rows]
-            alpha, W = cov.tiles.solve(y), cov.tiles.inverse_factor(run)
+            alpha, W = cov.tiles.solve(y[:, None])[:, 0], cov.tiles.inverse_factor(run)
     value = -0.5 * float(y @ alpha) - cov.tiles.half_logdet()
     value = jax.device_put(np.asarray(value - 0.5 * float(program(_constants, "once")(model, data)), data.X.dtype))
     host = np.asarray(data.X)[rows], alpha, W, np.zeros_like(alpha), np.asarray(jitter, W.dtype)
@@ -110,11 +115,11 @@ def _slopes(
     X: Float[Array, "B D"],
     Z: Float[Array, "B D"],
     inverse: Float[Array, "B B"],
-    alphas: tuple[Float[Array, " B"], Float[Array, " B"]],
+    alphas: tuple[Float[Array, "B C"], Float[Array, "B C"]],
     share: Scalar,
 ) -> list[Array]:
-    """The derivative of Σᵢⱼ share (αᵢαⱼ − [K⁻¹]ᵢⱼ) k(xᵢ, zⱼ) in the kernel's numbers."""
-    weights = share * (alphas[0][:, None] * alphas[1] - inverse)
+    """The derivative of Σᵢⱼ share (αᵢᵀαⱼ − [K⁻¹]ᵢⱼ) k(xᵢ, zⱼ) in the kernel's numbers."""
+    weights = share * (alphas[0] @ alphas[1].T - inverse)
     of_numbers = eqx.filter_grad(lambda kernel: jnp.sum(weights * kernel(X, Z)))
     return jax.tree.leaves(of_numbers(kernel))
 
@@ -162,14 +167,14 @@ class _Covariance:
         _each(fill, tiles.pairs(), run)
 
     def pulled(self, alpha, level, run):
-        """½(αᵢ² − [K⁻¹]ᵢᵢ) and the derivative in the kernel's numbers, of K⁻¹ in the tiles."""
+        """½(αᵢᵀαᵢ − [K⁻¹]ᵢᵢ) and the derivative in the kernel's numbers, of K⁻¹ in the tiles and α [N, C]."""
         compute, tiles, size = program(_slopes, self.mode), self.tiles, self.size
         inverse = np.concatenate([np.diagonal(tiles.tiles[i, i]) for i in range(tiles.count)])
-        diagonal = 0.5 * (alpha**2 - inverse)
+        diagonal = 0.5 * (np.sum(alpha**2, axis=1) - inverse)
         shift = level * np.mean(diagonal)  # the jitter is a multiple of K's mean diagonal
         for i in range(tiles.count):
             np.einsum("ii->i", tiles.tiles[i, i])[:] -= 2 * shift
-        alphas = np.pad(alpha, (0, -len(alpha) % size)).reshape(-1, size)
+        alphas = np.pad(alpha, ((0, -len(alpha) % size), (0, 0))).reshape(-1, size, alpha.shape[1])
 
         def slopes(pair):
             i, j = pair

@@ -14,6 +14,7 @@ from ..names import Settings
 from ..posteriors import Model
 from ..processes import computing
 from ..recipes import Fitted, Found, Trial, search
+from ..starts.responses import response
 
 __all__ = ["Chosen", "as_chosen", "searched", "table"]
 
@@ -44,35 +45,37 @@ class Chosen(NamedTuple):
 def searched(
     settings: Settings, likelihood: AbstractLikelihood, data: Dataset, scaling: Standardiser, scale_target: bool
 ) -> Found | None:
-    """What the search finds, of standardised data; None where there is none: `effort="fast"`, another
-    likelihood than a Gaussian one, a kernel object, columns or a target that are not scaled, an optimiser or posterior
-    by name, few rows, or a constant target.
+    """What the search finds, of standardised data; None where there is none: `effort="fast"`, a kernel object, columns
+    or a real target that are not scaled, an optimiser or posterior by name, few rows, or a constant target.
 
     Raises ValueError for a warp that is asked for where there is none.
     """
-    warp_target = settings.target_warp != "none" and not np.any(np.asarray(data.noise) > 0)
+    additive = likelihood.gaussian_noise is not None or likelihood.varying_noise
+    warp_target = additive and settings.target_warp != "none" and not np.any(np.asarray(data.noise) > 0)
+    with computing("float64"):
+        y, levels = response(likelihood, np.asarray(data.y, float), np.asarray(data.weight, float))
     reasons = {
         "effort='fast'": settings.effort == "fast",
-        f"the likelihood {likelihood.name}": likelihood.gaussian_noise is None and not likelihood.varying_noise,
         "a kernel object": not isinstance(settings.kernel, str),
         "scale_inputs=False": settings.scale_inputs is False,
-        "scale_target=False": not scale_target,
+        "scale_target=False": additive and not scale_target,
         f"optimiser={settings.optimiser!r}": settings.optimiser != "auto",
         f"posterior={settings.posterior!r}": settings.posterior != "whitened",
         f"fewer than {FEWEST} different rows": len(data) < FEWEST,
-        "a constant target": not np.ptp(np.asarray(data.y)) > 0,
+        "a constant target": not np.ptp(y) > 0,
     }
     against = [reason for reason, holds in reasons.items() if holds]
     if against or not scaling.varies.any():
         _refuse(settings, "input_warp", against)
         _refuse(settings, "target_warp", against)
         return None
-    if not warp_target and settings.target_warp not in ("auto", "none"):
-        _refuse(settings, "target_warp", ["noise_variance"])
+    if not warp_target:
+        _refuse(settings, "target_warp", ["noise_variance" if additive else f"the likelihood {likelihood.name}"])
     scale = np.where(scaling.varies, scaling.scale, 1.0)
     zeros = np.where(scaling.varies, -scaling.mean / scale, -np.inf)
     with computing("float64"):  # whatever the fit's own precision
-        return search(data, settings, zeros, -scaling.target_mean / scaling.target_scale, warp_target)
+        rows = data if additive else dataset(data.X, y, data.weight, dtype=data.X.dtype)
+        return search(rows, settings, zeros, -scaling.target_mean / scaling.target_scale, warp_target, levels)
 
 
 def _refuse(settings: Settings, name: str, against: list[str]) -> None:

@@ -110,7 +110,7 @@ class GPClassifier(ClassifierMixin, AbstractEstimator):
         """What is predicted needs no model; a few rows make one, so that there is all that other fits have."""
         X, y, weight, noise = (column[:FEW] for column in rows)
         of_all = {name: getattr(settings, name) for name in ("kernel", "scale_inputs", "dtype")}
-        brief = names.Settings(**of_all, method="laplace", max_iter=BRIEF)
+        brief = names.Settings(**of_all, method="laplace", max_iter=BRIEF, effort="fast")
         self._learn(brief, (X, y, weight, noise), False, lambda y, weight: Bernoulli(), progress)
         label = self.classes_.tolist()[0]
         self.reason_ = "the target holds one class"

@@ -62,10 +62,6 @@ class HostBlas:
         """B ← B L."""
         self._call("trmm", "R", "L", "N", "N", *B.shape, 1.0, L, len(L), B, len(B))
 
-    def solve(self, L: Matrix, b: Float[np.ndarray, " _"], transposed: bool) -> None:
-        """b ← L⁻¹b, or L⁻ᵀb."""
-        self._call("trsm", "L", "L", "NT"[transposed], "N", len(b), 1, 1.0, L, len(L), b, len(b))
-
     def factorise(self, K: Matrix) -> bool:
         """K → L with LLᵀ = K; whether K is positive definite."""
         return self._of_one("potrf", "L", K) == 0

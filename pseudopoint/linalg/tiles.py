@@ -79,17 +79,17 @@ class Tiles:
         """½ log |K| of the factor."""
         return float(sum(np.sum(np.log(np.diagonal(self.tiles[k, k]))) for k in range(self.count)))
 
-    def solve(self, b: Float[np.ndarray, " N"]) -> Float[np.ndarray, " N"]:
-        """K⁻¹b of the factor."""
-        x, at, last = b.astype(self.dtype), self.tiles, self.count
+    def solve(self, B: Float[np.ndarray, "N C"]) -> Float[np.ndarray, "N C"]:
+        """K⁻¹B of the factor. By rows, B is Bᵀ by columns, whose parts are divided from the right."""
+        x, at, last = np.array(B, self.dtype, order="C"), self.tiles, self.count
         for k in range(last):
-            self.blas.solve(at[k, k], x[self.rows(k)], transposed=False)
+            self.blas.divide(x[self.rows(k)].T, at[k, k], transposed=True)
             for i in range(k + 1, last):
                 x[self.rows(i)] -= at[i, k] @ x[self.rows(k)]
         for k in reversed(range(last)):
             for i in range(k + 1, last):
                 x[self.rows(k)] -= at[i, k].T @ x[self.rows(i)]
-            self.blas.solve(at[k, k], x[self.rows(k)], transposed=True)
+            self.blas.divide(x[self.rows(k)].T, at[k, k])
         return x
 
     def invert(self, run: Run) -> None:

@@ -66,7 +66,7 @@ def fit_model(
     """A model of `data` (standardised, [N, D]) by `settings.method`.
 
     `warm` is a model with a Gaussian likelihood whose hyperparameters are a better start than those of `kernel`, around
-    which the prior of lengthscales is.
+    which the prior of lengthscales is; for another likelihood, its kernel.
 
     Raises FitError with cause and remedy when a covariance matrix cannot be factorised, the fit is not finite, or the
     method does not suit the likelihood.
@@ -135,9 +135,15 @@ def _fit_by(method, likelihood) -> Fit:
 def _fit_whole(bound, model, data, settings, progress, warm=None) -> Fitted:
     """A bound of the full Gaussian process, N³, by a compiled program."""
     prior = LengthscalePrior.around(model.kernel, settings)
-    result = maximise(OfBound(bound, solved=True), prior, warm or model, data, settings.max_iter or 200, progress)
+    start = _from_kernel(model, warm) if model.likelihood.gaussian_noise is None else warm or model
+    result = maximise(OfBound(bound, solved=True), prior, start, data, settings.max_iter or 200, progress)
     report = result.aux._replace(predictor=result.aux.predictor.first(len(data)))
     return fitted_by(result, report, ())
+
+
+def _from_kernel(model: Model, warm: Model | None) -> Model:
+    """The model with the kernel of a warmer start, if there is one."""
+    return model if warm is None else Model(warm.kernel, model.likelihood)
 
 
 def _fit_exact(model, data, settings, progress, warm=None) -> Fitted:
@@ -195,7 +201,7 @@ def _fit_varying(first: Fit, model, data, settings, progress, warm=None) -> Fitt
 def _fit_profile(model, data, settings, progress, warm=None) -> Fitted:
     """The bound at its best q, which an inner loop of natural gradients finds at every step of L-BFGS-B."""
     prior = LengthscalePrior.around(model.kernel, settings)
-    model, notes = start_raced(model, data, settings, prior)
+    model, notes = start_raced(_from_kernel(model, warm), data, settings, prior)
     result, bound = maximise_profile(prior, model, data, settings.max_iter or 200, progress, *held_points(settings))
     return fitted_by(result, Report(bound, bound, np.inf, program(predictor_of, "once")(result.model)), notes)
 
@@ -219,7 +225,7 @@ def _fit_svgp(model, data, settings, progress, warm=None) -> Fitted:
 
 def _fit_minibatches(model, data, settings, progress, warm=None) -> Fitted:
     """As `_fit_svgp` under any likelihood; in the end q converges with all else held fixed."""
-    model, notes = start_plain(model, data, settings)
+    model, notes = start_plain(_from_kernel(model, warm), data, settings)
     # Several latent functions spend most of their time in exponentials, which float32 computes faster.
     large = settings.optimiser == "auto" and (len(data) > RACE_ROWS or model.likelihood.latents > 1)
     float32_start = settings.float32_start and large and minibatches_in_float32(model, len(data))

@@ -6,10 +6,13 @@ alternatives to what it has, from the hyperparameters where that ended, and keep
 warp of the target counts with its Jacobian, Σ wᵢ log w′(yᵢ), so that the evidence is that of the same numbers y, and
 with a penalty for the numbers that were fitted to them.
 
+Where no Gaussian likelihood describes the target, the evidence is that of a regression in its place (`response`).
+
 The sample depends on the rows and the seed alone: not on their order, the order of columns, or units.
 """
 
 import time
+from functools import partial
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -39,6 +42,7 @@ FIRST, SHORT, LONG = 10, 12, 25  # iterations: of a race, of a change, of what w
 WORTH = 2.0  # nats that a change has to gain
 FINALISTS = 2  # kernels that are fitted for longer, and warps of a target that are fitted at all
 SCALES = (1.0, 0.3, 0.1)  # of the first lengthscales, in units of those of the robust start
+WIDE = 50  # columns from which a search of each by itself, and a kernel with a part for each, would take minutes
 # Kernels that a search tries beside Matérn 5/2, with which it begins.
 GRAMMAR = ("matern32", "matern12", "rbf", "rational_quadratic", "additive", "matern52_linear")
 
@@ -72,7 +76,8 @@ class State(NamedTuple):
 
 
 class Rows(NamedTuple):
-    """The sample: standardised inputs and target, weights, known noise, and where the user's zeros lie among them."""
+    """The sample: standardised inputs and target, weights, known noise, where the user's zeros lie among them, and the
+    coordinates of the classes that the target counts, if it does."""
 
     X: Float[np.ndarray, "N D"]
     y: Float[np.ndarray, " N"]
@@ -80,6 +85,13 @@ class Rows(NamedTuple):
     noise: Float[np.ndarray, " N"]
     zeros: Float[np.ndarray, " D"]
     zero: float
+    levels: Float[np.ndarray, "C K"] | None = None
+
+    def columns(self, warp: Any = None) -> Float[np.ndarray, "N K"]:
+        """The target after this warp in a column, or the coordinates of the rows' classes."""
+        if self.levels is not None:
+            return self.levels[self.y.astype(int)]
+        return (self.y if warp is None else warp(self.y))[:, None]
 
     def inputs(self, warps: Warps) -> Float[np.ndarray, "N D"]:
         """The inputs after these warps."""
@@ -87,7 +99,7 @@ class Rows(NamedTuple):
 
     def of(self, state: State) -> Dataset:
         """The rows as the model of a candidate sees them."""
-        y = self.y if state.target is None else state.target(self.y)
+        y = self.y if self.levels is not None else self.columns(state.target)[:, 0]
         return dataset(self.inputs(state.inputs), y, self.weight, self.noise, dtype=np.float64)
 
     def gain(self, warp: Any) -> float:
@@ -95,18 +107,25 @@ class Rows(NamedTuple):
         return 0.0 if warp is None else float(self.weight @ warp.log_slope(self.y)) - penalty(warp, len(self.y))
 
 
-def search(data: Dataset, settings: Any, zeros: Float[np.ndarray, " D"], zero: float, warp_target: bool) -> Found:
+def search(
+    data: Dataset,
+    settings: Any,
+    zeros: Float[np.ndarray, " D"],
+    zero: float,
+    warp_target: bool,
+    levels: Float[np.ndarray, "C K"] | None = None,
+) -> Found:
     """The parts that the settings leave open, chosen by the evidence of a sample of `data`, which is standardised.
 
     `zeros` [D] and `zero` are the places of 0 of the user's units in the columns and in the target. Without
-    `warp_target` the target stays as it is. Raises FitError where no start has an evidence, or where the target has not
-    the warp that is asked for.
+    `warp_target` the target stays as it is. With `levels`, it numbers their rows, and K functions describe it. Raises
+    FitError where no start has an evidence, or where the target has not the warp that is asked for.
     """
     if not np.min(np.asarray(data.y)) > zero:  # one row of all is enough, whether the sample has it or not
         zero = np.inf
     few = _sample(data, SAMPLE[settings.effort], settings.seed)
     X, y, weight, noise = (np.asarray(x, float) for x in (few.X, few.y, few.weight, few.noise))
-    run = _Search(Rows(X, y, weight, noise, zeros, zero), settings)
+    run = _Search(Rows(X, y, weight, noise, zeros, zero, levels), settings)
     state, warp_inputs = run.start(), settings.input_warp != "none"
     if warp_inputs:
         state = run.warp_inputs(state)
@@ -135,6 +154,7 @@ class _Search:
 
     def __init__(self, rows: Rows, settings: Any):
         self.rows, self.settings = rows, settings
+        self.size = np.sqrt(np.sum(rows.columns() ** 2, axis=1))  # of the rows' targets
         self.trials: list[Trial] = []
 
     # --- the parts ---
@@ -143,7 +163,7 @@ class _Search:
         """The best of several first lengthscales."""
         rows, settings = self.rows, self.settings
         name, D = "matern52" if settings.kernel == "auto" else settings.kernel, rows.X.shape[1]
-        lengthscale, variance = robust(rows.X, rows.y)
+        lengthscale, variance = robust(rows.X, self.size)
         starts = {f"robust × {scale:g}": (scale * lengthscale, variance) for scale in SCALES} | _ulapane(rows)
         noise, as_they_are = Gaussian(settings.initial_noise), (None,) * D
         states = {
@@ -165,7 +185,7 @@ class _Search:
         now = "none" if not any(state.inputs) else "as before"
         alike |= {"none": state.anew(inputs=(None,) * len(offered))} if now != "none" else {}
         choice, state = self.changed("inputs", now, state, alike)
-        by_column = state.anew(inputs=self._by_column(state, offered))
+        by_column = state.anew(inputs=self._by_column(state, offered) if len(offered) < WIDE else state.inputs)
         if by_column.inputs != state.inputs:
             choice, state = self.changed("inputs", choice, state, {"by column": by_column})
         return self.taken("inputs", choice, state)
@@ -201,7 +221,8 @@ class _Search:
 
     def choose_kernel(self, state: State) -> State:
         """The kernel of highest evidence: all for a few iterations, then the best of them for more."""
-        states = {name: state.anew(name=name, model=self._moved(state.model, name)) for name in GRAMMAR}
+        tried = [name for name in GRAMMAR if name != "additive" or len(state.inputs) < WIDE]
+        states = {name: state.anew(name=name, model=self._moved(state.model, name)) for name in tried}
         began = {name: self.trial("kernel", name, each, SHORT) for name, each in states.items()} | {state.name: state}
         self.record("kernel", state.name, state.evidence, 0.0)
         finalists = sorted(began, key=lambda name: began[name].evidence)[-FINALISTS:]
@@ -226,18 +247,21 @@ class _Search:
 
     def base(self, name: str) -> AbstractKernel:
         """The kernel of that name at its first lengthscales."""
-        return named_kernel(name, *robust(self.rows.X, self.rows.y), self.rows.X.shape[1])
+        return named_kernel(name, *robust(self.rows.X, self.size), self.rows.X.shape[1])
 
     def climbed(self, state: State, iterations: int) -> State:
         """The candidate with hyperparameters of higher evidence, less what their prior says; −∞ where there is none."""
-        prior, on_host = LengthscalePrior.around(self.base(state.name), self.settings), jax.default_backend() == "cpu"
+        prior, levels = LengthscalePrior.around(self.base(state.name), self.settings), self.rows.levels
+        on_host = jax.default_backend() == "cpu" or levels is not None
         bound: Any = OfBound(given_evidence if on_host else marginal)
-        host = evidence_on_host if on_host else None
+        of_mean = None if levels is None else levels / np.sqrt(levels.shape[1])
+        host = partial(evidence_on_host, levels=of_mean) if on_host else None
         try:
             result = maximise(bound, prior, state.model, self.rows.of(state), iterations, None, host=host)
         except FitError:
             return state.anew()
-        return state._replace(model=result.model, evidence=result.bound + self.rows.gain(state.target))
+        evidence = result.bound * (1 if levels is None else levels.shape[1])  # of the mean column
+        return state._replace(model=result.model, evidence=evidence + self.rows.gain(state.target))
 
     def trial(self, part: str, choice: str, state: State, iterations: int) -> State:
         """The candidate after some iterations, recorded."""
@@ -289,8 +313,8 @@ class _Search:
     def _evidence_at(self, state: State) -> float:
         """log N(y; 0, K + Σ) up to a constant; −∞ where K has no factor."""
         inverse, half_logdet = self._inverse(state)
-        y = np.asarray(self.rows.of(state).y)
-        value = -0.5 * y @ inverse @ y - half_logdet
+        Y = self.rows.columns(state.target)
+        value = -0.5 * np.sum(Y * (inverse @ Y)) - Y.shape[1] * half_logdet
         return float(value) if np.isfinite(value) else -np.inf
 
 
@@ -301,8 +325,8 @@ def _covariance(model: Model, data: Dataset) -> Float[Array, "N N"]:
 
 
 def _ulapane(rows: Rows) -> dict[str, tuple[float, float]]:
-    """The start by distances between neighbours, where there are any."""
+    """The start by distances between neighbours, where there are any and the target has an order."""
     try:
-        return {"ulapane": ulapane(rows.X, rows.y)}
+        return {} if rows.levels is not None else {"ulapane": ulapane(rows.X, rows.y)}
     except ValueError:
         return {}
