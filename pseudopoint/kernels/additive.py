@@ -30,17 +30,47 @@ class Additive(AbstractKernel):
         return eqx.tree_at(lambda k: [k.lengthscale, k.variance], self, wide)
 
     def __call__(self, X: Float[Array, "N D"], Z: Float[Array, "M D"]) -> Float[Array, "N M"]:
-        """[k(xᵢ, zⱼ)]; memory O(NM), also for the derivative, which computes each column's part again."""
+        """[k(xᵢ, zⱼ)]; memory O(NM), also for the derivative."""
         lengthscale, variance = (jnp.broadcast_to(x, X.shape[1:]) for x in (self.lengthscale, self.variance))
-
-        @jax.checkpoint
-        def add(total, column):
-            x, z, v = column
-            return total + v * jnp.exp(-0.5 * (x[:, None] - z) ** 2), None
-
-        columns = (X / lengthscale).T, (Z / lengthscale).T, variance
-        return lax.scan(add, jnp.zeros((len(X), len(Z)), X.dtype), columns)[0]
+        return _sum_of_columns(X / lengthscale, Z / lengthscale, variance)
 
     def diag(self, X: Float[Array, "N D"]) -> Float[Array, " N"]:
         """Σ_d variance_d · 1."""
         return jnp.sum(jnp.broadcast_to(self.variance, X.shape[1:])) * jnp.ones_like(X[:, 0])
+
+
+@jax.custom_vjp
+def _sum_of_columns(
+    X: Float[Array, "N D"], Z: Float[Array, "M D"], variance: Float[Array, " D"]
+) -> Float[Array, "N M"]:
+    """Σ_d v_d exp(−½ δ²), δ = x_d − z_d."""
+
+    def add(total, column):
+        x, z, v = column
+        return total + v * jnp.exp(-0.5 * (x[:, None] - z) ** 2), None
+
+    return lax.scan(add, jnp.zeros((len(X), len(Z)), X.dtype), (X.T, Z.T, variance))[0]
+
+
+def _forward(X, Z, variance):
+    return _sum_of_columns(X, Z, variance), (X, Z, variance)
+
+
+def _backward(given, G):
+    """Of Σᵢⱼ GᵢⱼKᵢⱼ: −Σⱼ G v δ e^{−½δ²} in x, the opposite sum over i in z, and ΣΣ G e^{−½δ²} in v.
+
+    One pass over the pairs for each column; what JAX derives takes about twice the time.
+    """
+
+    def slopes(_, column):
+        x, z, v = column
+        delta = x[:, None] - z
+        weights = G * jnp.exp(-0.5 * delta**2)
+        moved = v * weights * delta
+        return None, (-jnp.sum(moved, axis=1), jnp.sum(moved, axis=0), jnp.sum(weights))
+
+    of_X, of_Z, of_variance = lax.scan(slopes, None, tuple(x.T for x in given))[1]
+    return of_X.T, of_Z.T, of_variance
+
+
+_sum_of_columns.defvjp(_forward, _backward)

@@ -44,7 +44,15 @@ from .objectives import (
 from .precision import FLOAT32_NOTE, float32_start_of, minibatches_in_float32
 from .prior import LengthscalePrior
 from .settings import COLLAPSED_ROWS, Fitted, Settings, choose_method, most_iterations
-from .starts import ERROR_ROWS, SAMPLE_ITERATIONS, place_points, start_plain, start_raced, start_sparse
+from .starts import (
+    ERROR_ROWS,
+    SAMPLE_ITERATIONS,
+    limited_lengthscales,
+    place_points,
+    start_plain,
+    start_raced,
+    start_sparse,
+)
 
 __all__ = ["fit_model"]
 
@@ -142,8 +150,10 @@ def _fit_whole(bound, model, data, settings, progress, warm=None) -> Fitted:
 
 
 def _from_kernel(model: Model, warm: Model | None) -> Model:
-    """The model with the kernel of a warmer start, if there is one."""
-    return model if warm is None else Model(warm.kernel, model.likelihood)
+    """The model with the kernel of a warmer start, if there is one, within the limits of what few rows show."""
+    if warm is None:
+        return model
+    return Model(limited_lengthscales(warm.kernel, model.kernel), model.likelihood)
 
 
 def _fit_exact(model, data, settings, progress, warm=None) -> Fitted:

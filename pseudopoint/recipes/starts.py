@@ -9,6 +9,7 @@ import numpy as np
 from ..bounds import collapsed, marginal
 from ..compilation import same_shape_sample
 from ..data import Dataset
+from ..kernels import AbstractKernel, lengthscales
 from ..names import POSTERIORS
 from ..optimise.fullbatch import OptimiseResult
 from ..params import cast, trainable
@@ -19,7 +20,7 @@ from .objectives import OfBound, box_around, held_points, maximise, maximise_pro
 from .precision import FLOAT32_NOTE, Float32Start, float32_start_of
 from .settings import COLLAPSED_ROWS, choose_num_inducing
 
-__all__ = ["place_points", "start_plain", "start_raced", "start_sparse"]
+__all__ = ["limited_lengthscales", "place_points", "start_plain", "start_raced", "start_sparse"]
 
 RACE_ITERATIONS = 14
 SHORT_RACE = 8  # iterations that contain an inner loop each
@@ -162,12 +163,18 @@ def _limited(learned: Model, model: Model, dtype) -> Model:
     noisier = max(
         learned.likelihood, model.likelihood, key=lambda likelihood: float(np.asarray(likelihood.gaussian_noise))
     )
-    kernel, start = learned.kernel, model.kernel.scales
+    kernel, start = limited_lengthscales(learned.kernel, model.kernel), model.kernel.scales
     if kernel.scales is not None and start is not None:
-        lengthscale, variance = (np.asarray(x) for x in start)
-        limited = np.minimum(kernel.scales[0], 2 * lengthscale), np.minimum(kernel.scales[1], variance)
-        kernel = eqx.tree_at(lambda k: k.scales, kernel, limited)
+        variance = np.minimum(kernel.scales[1], np.asarray(start[1]))
+        kernel = eqx.tree_at(lambda k: k.scales[1], kernel, variance)
     return cast(Model(kernel, noisier), dtype)
+
+
+def limited_lengthscales(learned: AbstractKernel, start: AbstractKernel) -> AbstractKernel:
+    """The kernel with no lengthscale above twice that of `start`, a kernel of the same form."""
+    pairs = zip(lengthscales(learned), lengthscales(start), strict=True)
+    limited = [jnp.minimum(l, 2 * l0) for l, l0 in pairs]
+    return eqx.tree_at(lengthscales, learned, limited) if limited else learned
 
 
 def _on_few_rows(model, data, settings) -> tuple[Model, Dataset]:
