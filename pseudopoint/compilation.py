@@ -33,6 +33,7 @@ __all__ = [
     "forget_programs",
     "keeping_programs",
     "mode_of_evaluations",
+    "mode_of_one_evaluation",
     "program",
     "same_shape_sample",
 ]
@@ -76,6 +77,11 @@ def forget_programs() -> None:
 def mode_of_evaluations(kernel_values: int) -> CompileMode:
     """The mode for a bound that is evaluated a few hundred times and computes so many kernel values each time."""
     return "brief" if kernel_values <= BRIEF else None
+
+
+def mode_of_one_evaluation(kernel_values: int) -> CompileMode:
+    """The mode for a bound that is evaluated once or twice."""
+    return "once" if kernel_values <= BRIEF else None
 
 
 @cache

@@ -1,15 +1,16 @@
-"""State of the whole process: the threads of its BLAS, and whether it was forked after JAX had computed."""
+"""The whole process: its cores and threads, those of its BLAS, and whether it was forked after JAX had computed."""
 
 import os
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 from threadpoolctl import ThreadpoolController
 
-__all__ = ["ForkError", "computing", "one_blas_thread", "refuse_fork"]
+__all__ = ["ForkError", "computing", "cores", "one_blas_thread", "refuse_fork", "side_by_side"]
 
 
 class ForkError(OSError):
@@ -85,6 +86,30 @@ def computing(dtype: str) -> AbstractContextManager:
 
     refuse_fork()
     return jax.enable_x64(dtype == "float64")
+
+
+def cores() -> int:
+    """The number of cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def side_by_side(function: Callable[[Any], Any], tasks: Sequence[Any]) -> list[Any]:
+    """[function(task) for each task], in as many threads as there are cores, each in JAX's precision of this thread."""
+    import jax
+
+    x64, count = jax.config.jax_enable_x64, min(cores(), len(tasks))  # pyright: ignore[reportAttributeAccessIssue]
+
+    def in_scope(task):
+        with jax.enable_x64(x64):  # which belongs to a thread
+            return function(task)
+
+    if count < 2:
+        return [function(task) for task in tasks]
+    pool = ThreadPoolExecutor(count)
+    try:
+        return list(pool.map(in_scope, tasks))
+    finally:
+        pool.shutdown(cancel_futures=True)
 
 
 def _before_fork() -> None:

@@ -16,7 +16,7 @@ from jax import lax
 from jax.tree_util import Partial
 from jaxtyping import Array, Float
 
-from ..compilation import bucket, mode_of_evaluations, program
+from ..compilation import bucket, program
 from ..data import Dataset
 from ..kernels import AbstractKernel
 from ..linalg import ESCALATIONS, Scalar, Tiles, workers
@@ -131,7 +131,7 @@ class _Covariance:
         N, most = len(rows), bucket(len(data))
         count = -(-most // min(max(most // 8, SMALL), LARGE))
         size = -(-most // count)  # the same for tables of like size, which share programs
-        self.kernel, self.size, self.mode = model.kernel, size, mode_of_evaluations(most**2)
+        self.kernel, self.size = model.kernel, size
         self.tiles = Tiles(N, size, data.X.dtype)
         X = np.asarray(data.X)[np.pad(rows, (0, -N % size), mode="edge")]
         self.X = jax.device_put([X[i : i + size] for i in range(0, N, size)])
@@ -156,7 +156,7 @@ class _Covariance:
         return level, level * scale
 
     def _fill(self, run):
-        compute, tiles = program(_tile, self.mode), self.tiles
+        compute, tiles = program(_tile), self.tiles
 
         def fill(pair):
             i, j = pair
@@ -168,7 +168,7 @@ class _Covariance:
 
     def pulled(self, alpha, level, run):
         """½(αᵢᵀαᵢ − [K⁻¹]ᵢᵢ) and the derivative in the kernel's numbers, of K⁻¹ in the tiles and α [N, C]."""
-        compute, tiles, size = program(_slopes, self.mode), self.tiles, self.size
+        compute, tiles, size = program(_slopes), self.tiles, self.size
         inverse = np.concatenate([np.diagonal(tiles.tiles[i, i]) for i in range(tiles.count)])
         diagonal = 0.5 * (np.sum(alpha**2, axis=1) - inverse)
         shift = level * np.mean(diagonal)  # the jitter is a multiple of K's mean diagonal

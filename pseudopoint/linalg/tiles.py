@@ -5,7 +5,6 @@ times as long as one thread. Here each thread of Python takes a tile and calls B
 diagonal are not stored, which makes it N²/2 numbers.
 """
 
-import os
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -13,6 +12,7 @@ from contextlib import contextmanager
 import numpy as np
 from jaxtyping import Float
 
+from ..processes import cores
 from .host_blas import HostBlas
 
 __all__ = ["Tiles", "inverse_and_half_logdet", "workers"]
@@ -25,11 +25,10 @@ Run = Callable[[Callable, Iterable], list]
 def workers(count: int) -> Iterator[Run]:
     """A function that maps another over tasks, in as many threads as there are cores, at most `count`; in this thread
     alone for fewer than `FEW` tiles, which take less time than threads do to start."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    if cores == 1 or count < FEW:
+    if cores() == 1 or count < FEW:
         yield lambda function, tasks: [function(task) for task in tasks]
         return
-    pool = ThreadPoolExecutor(min(cores, count))
+    pool = ThreadPoolExecutor(min(cores(), count))
     try:
         yield lambda function, tasks: list(pool.map(function, tasks))
     finally:

@@ -4,7 +4,7 @@ import jax
 import numpy as np
 
 from ..bounds import elbo, marginal, marginal_on_host
-from ..compilation import program
+from ..compilation import mode_of_one_evaluation, program
 from ..data import chunked
 from ..optimise.fullbatch import OptimiseResult, converge
 from ..posteriors import Model
@@ -26,8 +26,8 @@ def at_once(model: Model) -> int:
 
 def finish(bound, result: OptimiseResult, data, settings, notes) -> Fitted:
     """The report of a closed-form bound, which gives q its best value, in one program."""
-    few = len(data) <= at_once(result.model)
-    _, report = program(OfBound(bound, solved=True), "once" if few else None)(result.model, padded_to_bucket(data))
+    mode = mode_of_one_evaluation(len(data) * len(result.model.posterior.Z))
+    _, report = program(OfBound(bound, solved=True), mode)(result.model, padded_to_bucket(data))
     return fitted_by(result, report, notes, settings.tight)
 
 
@@ -47,9 +47,8 @@ def settle(result: OptimiseResult, model: Model, data, notes, converged: bool = 
     size = at_once(model)
     if len(data) <= size:
         slow = converged and model.likelihood.latents * len(data) > MANY_VALUES
-        report, model = program(_converged if converged else _reported, "brief" if slow else "once")(
-            model, padded_to_bucket(data)
-        )
+        mode = "brief" if slow else mode_of_one_evaluation(len(data) * len(model.posterior.Z))
+        report, model = program(_converged if converged else _reported, mode)(model, padded_to_bucket(data))
     else:
         stack, chunks = chunked(data, size), program(_reported)
         parts = [chunks(model, jax.tree.map(lambda x, i=i: x[i], stack))[0] for i in range(len(stack.y))]

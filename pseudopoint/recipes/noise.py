@@ -9,6 +9,7 @@ is that of Lázaro-Gredilla and Titsias 2011; methods h.)
 """
 
 import time
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -38,7 +39,7 @@ from .families import prior_q
 from .objectives import OfBound, box_around, held_points, maximise
 from .prior import LengthscalePrior
 from .settings import Fitted, Settings, Trial, choose_num_inducing, most_iterations
-from .starts import start_sparse
+from .starts import float32_start_on_sample, start_sparse
 
 __all__ = ["VaryingNoise", "fit_noise", "noise_may_vary", "with_noise_that_pays"]
 
@@ -51,6 +52,7 @@ FEWEST = 50  # rows from which their noise is studied
 ROWS = RACE_ROWS  # of which its kernel is learned
 # By which logarithms of the kernel's numbers may move there: where the noise is not right yet, single rows mislead.
 REACH = 1.0
+LEAST_NOISE = 0.05  # share of the rows with less noise than a start in float32 has to resolve
 REFIT, ROUNDS = 6, 1  # iterations of f under the noise of g, and how often
 
 
@@ -198,8 +200,16 @@ def _refit(fitted: Fitted, data: Dataset, noise: Fitted, settings: Settings, pri
     if iterations:
         held = held_points(settings)
         box = box_around(trainable(model, *held), kernel=REACH, likelihood=0.0, posterior=np.inf)
-        result = maximise(objective, prior, model, data, iterations, None, *held, box=box, **host)
+        options = {"box": box, "float32_start": None if exact else _float32_start(model, data, settings)} | host
+        result = maximise(objective, prior, model, data, iterations, None, *held, **options)
     return finish_exact(result, data, ()) if exact else finish(collapsed, result, data, settings, ())
+
+
+def _float32_start(model: Model, data: Dataset, settings: Settings) -> Callable[[Model], bool] | None:
+    """The test for float32, which reads the noise of the likelihood: here of the rows that have the least."""
+    test = float32_start_on_sample(model.kernel, data, settings)
+    least = Gaussian(np.quantile(np.asarray(data.noise), LEAST_NOISE))
+    return test and (lambda model: test(Model(model.kernel, least, model.posterior)))
 
 
 def _chosen(first: Fitted, f: Fitted, noise: Fitted, data: Dataset, varying, constant) -> VaryingNoise:

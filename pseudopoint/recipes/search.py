@@ -29,6 +29,7 @@ from ..linalg import inverse_and_half_logdet
 from ..optimise.fullbatch import FitError
 from ..params import cast
 from ..posteriors import Model
+from ..processes import side_by_side
 from ..starts.hyperparameters import named_kernel, robust, ulapane
 from ..starts.warps import Warps, input_warps, penalty, target_warps
 from .objectives import OfBound, maximise, padded_to_bucket
@@ -170,6 +171,7 @@ class _Search:
             choice: State(name, cast(Model(named_kernel(name, *numbers, D), noise), np.float64), as_they_are, None)
             for choice, numbers in starts.items()
         }
+        self.climbed(next(iter(states.values())), 1)  # which compiles the programs that all read
         choice, state = self.best("start", states, FIRST)
         if not np.isfinite(state.evidence):
             raise FitError("the log evidence of a sample of the rows is not finite at any start")
@@ -193,13 +195,14 @@ class _Search:
     def _by_column(self, state: State, offered: list[dict[str, Any]]) -> Warps:
         """For each column the warp of highest evidence with all else as it is, if that is worth the change."""
         now, chosen = self._evidence_at(state), list(state.inputs)
-        for j, warps in enumerate(offered):
-            most = now + WORTH
-            for warp in (None, *warps.values()):
-                if warp is not state.inputs[j]:
-                    inputs = (*state.inputs[:j], warp, *state.inputs[j + 1 :])
-                    value = self._evidence_at(state._replace(inputs=inputs))
-                    most, chosen[j] = (value, warp) if value > most else (most, chosen[j])
+        others = [
+            (j, warp) for j, warps in enumerate(offered) for warp in (None, *warps.values()) if warp is not chosen[j]
+        ]
+        with_one = lambda j, warp: state._replace(inputs=(*state.inputs[:j], warp, *state.inputs[j + 1 :]))
+        values = side_by_side(lambda other: self._evidence_at(with_one(*other)), others)
+        most = dict.fromkeys(range(len(chosen)), now + WORTH)
+        for (j, warp), value in zip(others, values, strict=True):
+            most[j], chosen[j] = (value, warp) if value > most[j] else (most[j], chosen[j])
         return tuple(chosen)
 
     def warp_target(self, state: State) -> State:
@@ -223,10 +226,12 @@ class _Search:
         """The kernel of highest evidence: all for a few iterations, then the best of them for more."""
         tried = [name for name in GRAMMAR if name != "additive" or len(state.inputs) < WIDE]
         states = {name: state.anew(name=name, model=self._moved(state.model, name)) for name in tried}
-        began = {name: self.trial("kernel", name, each, SHORT) for name, each in states.items()} | {state.name: state}
+        began = self.tried("kernel", states, SHORT) | {state.name: state}
         self.record("kernel", state.name, state.evidence, 0.0)
         finalists = sorted(began, key=lambda name: began[name].evidence)[-FINALISTS:]
-        ended = {name: self.climbed(began[name], LONG) for name in {*finalists, state.name}}
+        finalists = list(dict.fromkeys([*finalists, state.name]))
+        climbed = side_by_side(lambda name: self.climbed(began[name], LONG), finalists)
+        ended = dict(zip(finalists, climbed, strict=True))
         name = max(ended, key=lambda name: ended[name].evidence)
         if ended[name].evidence < ended[state.name].evidence + WORTH:
             name = state.name
@@ -263,16 +268,21 @@ class _Search:
         evidence = result.bound * (1 if levels is None else levels.shape[1])  # of the mean column
         return state._replace(model=result.model, evidence=evidence + self.rows.gain(state.target))
 
-    def trial(self, part: str, choice: str, state: State, iterations: int) -> State:
-        """The candidate after some iterations, recorded."""
-        began = time.perf_counter()
-        state = self.climbed(state, iterations)
-        self.record(part, choice, state.evidence, time.perf_counter() - began)
-        return state
+    def tried(self, part: str, states: dict[str, State], iterations: int) -> dict[str, State]:
+        """The candidates after some iterations, side by side, and recorded in their order."""
+
+        def timed(state):
+            began = time.perf_counter()
+            return self.climbed(state, iterations), time.perf_counter() - began
+
+        found = dict(zip(states, side_by_side(timed, list(states.values())), strict=True))
+        for choice, (state, seconds) in found.items():
+            self.record(part, choice, state.evidence, seconds)
+        return {choice: state for choice, (state, _) in found.items()}
 
     def best(self, part: str, states: dict[str, State], iterations: int) -> tuple[str, State]:
         """The name of the candidate of highest evidence after some iterations, and the candidate."""
-        found = {choice: self.trial(part, choice, state, iterations) for choice, state in states.items()}
+        found = self.tried(part, states, iterations)
         choice = max(found, key=lambda choice: found[choice].evidence)
         return choice, found[choice]
 
@@ -281,15 +291,16 @@ class _Search:
         more: hyperparameters that still climb would let any change look good."""
         if not others:
             return choice, state
-        state = self.trial(part, choice, state, SHORT)
-        other, best = self.best(part, others, SHORT)
+        found = self.tried(part, {choice: state} | others, SHORT)
+        state, other = found[choice], max(others, key=lambda other: found[other].evidence)
+        best = found[other]
         return (other, best) if best.evidence > state.evidence + WORTH else (choice, state)
 
     def only(self, part: str, word: str, states: dict[str, State], state: State) -> State:
         """The candidate that the settings name, where the rows allow it."""
         if word not in states:
             return state
-        return self.taken(part, word, self.trial(part, word, states[word], SHORT))
+        return self.taken(part, *self.best(part, {word: states[word]}, SHORT))
 
     def record(self, part: str, choice: str, evidence: float, seconds: float) -> None:
         """A row of the table of trials."""

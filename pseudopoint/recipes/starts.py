@@ -20,7 +20,14 @@ from .objectives import OfBound, box_around, held_points, maximise, maximise_pro
 from .precision import FLOAT32_NOTE, Float32Start, float32_start_of
 from .settings import COLLAPSED_ROWS, choose_num_inducing
 
-__all__ = ["limited_lengthscales", "place_points", "start_plain", "start_raced", "start_sparse"]
+__all__ = [
+    "float32_start_on_sample",
+    "limited_lengthscales",
+    "place_points",
+    "start_plain",
+    "start_raced",
+    "start_sparse",
+]
 
 RACE_ITERATIONS = 14
 SHORT_RACE = 8  # iterations that contain an inner loop each
@@ -101,10 +108,8 @@ def start_sparse(model, data, settings, prior, given=None) -> tuple[Model, Notes
     Beyond, one start is fitted to a sample of the rows for many iterations, each a fraction of one on all rows. It ends
     higher than the best of many starts would.
     """
-    M, starts, bases, float32_start = num_points(data, settings), {}, {"": model}, None
-    if settings.float32_start and len(data) > RACE_ROWS:
-        few, rows = sample(data, ERROR_ROWS, settings.seed), float(np.sum(np.asarray(data.weight)))
-        float32_start = float32_start_of(model.kernel, few, rows)
+    M, starts, bases = num_points(data, settings), {}, {"": model}
+    float32_start = float32_start_on_sample(model.kernel, data, settings)
     if given is not None:  # by a search, which tried several starts
         bases = {" (search)": _limited(given, model, data.X.dtype)}
     elif settings.warm:
@@ -122,6 +127,13 @@ def start_sparse(model, data, settings, prior, given=None) -> tuple[Model, Notes
     name, start = _best(bound, starts, fit, data, settings, length)
     notes = _notes(name, len(start.posterior.Z), M) + (FLOAT32_NOTE,) * (float32_start is not None)
     return start, notes, float32_start
+
+
+def float32_start_on_sample(kernel: AbstractKernel, data: Dataset, settings) -> Float32Start | None:
+    """The test for a start in float32; None where there are too few rows for it to pay, or the settings refuse it."""
+    if not settings.float32_start or len(data) <= RACE_ROWS:
+        return None
+    return float32_start_of(kernel, sample(data, ERROR_ROWS, settings.seed), float(np.sum(np.asarray(data.weight))))
 
 
 def _best(objective, starts: dict[str, Model], fit: Callable[..., OptimiseResult], data, settings, length: int):
