@@ -116,9 +116,9 @@ def test_the_programs_hold_no_product_of_the_order_of_n_cubed():
         slopes = operations(exact_on_host._slopes, model.kernel, X, X, jnp.ones((B, B)), alphas, jnp.asarray(0.5))
         given = evidence_on_host(model, data)
         rest = operations(jax.value_and_grad(lambda model: given_evidence(model, (data, given)).value), model)
-    # (x, ‖x‖², 1) has D + 2 columns; one product forward, and two back.
+    # (x, ‖x‖², 1) has D + 2 columns; one product forward, and two back; and one of the α.
     assert tile == {"products": (D + 2) * B**2}
-    assert slopes == {"products": 3 * (D + 2) * B**2}
+    assert slopes == {"products": (3 * (D + 2) + 1) * B**2}
     assert rest["products"] <= 4 * len(data) and set(rest) <= {"products"}
 
 
