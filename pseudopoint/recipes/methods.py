@@ -46,7 +46,7 @@ from .prior import LengthscalePrior
 from .settings import COLLAPSED_ROWS, Fitted, Settings, choose_method, most_iterations
 from .starts import ERROR_ROWS, SAMPLE_ITERATIONS, place_points, start_plain, start_raced, start_sparse
 
-__all__ = ["fit_model"]
+__all__ = ["fit_model", "how_it_ended", "steps_and_rate"]
 
 FLOAT32_ROWS = 1500  # from which an exact fit gains by a start in float32 more than its programs take to compile
 # Steps and rate of Adam for likelihoods whose rows tell less of the latent function than those of a Gaussian do.
@@ -232,7 +232,7 @@ def _fit_minibatches(model, data, settings, progress, warm=None) -> Fitted:
         options = Options(steps, settings.batch_size, tight=settings.tight, seed=settings.seed)
         learned = optimise("NGD", learned, data, options).model
     notes += (FLOAT32_NOTE,) * float32_start
-    return settle(result, learned, data, notes, converged=few)._replace(reason=_how_it_ended(settings, result))
+    return settle(result, learned, data, notes, converged=few)._replace(reason=how_it_ended(settings, result))
 
 
 def _fit_family(model, data, settings, progress, warm=None) -> Fitted:
@@ -247,7 +247,7 @@ def _fit_family(model, data, settings, progress, warm=None) -> Fitted:
     if settling is not None:
         state = start(model, settling, data, settings.seed + 1)
         model = fit(state, settling, data, steps=-(-len(data) // B), batch_size=B)[0].model
-    return settle(result, model, data, notes)._replace(reason=_how_it_ended(settings, result))
+    return settle(result, model, data, notes)._replace(reason=how_it_ended(settings, result))
 
 
 def _learn(model, data, settings, progress) -> tuple[OptimiseResult, AbstractStepper | None]:
@@ -255,7 +255,7 @@ def _learn(model, data, settings, progress) -> tuple[OptimiseResult, AbstractSte
 
     Steps that nobody has counted (`max_iter`), under a likelihood without closed form, end when the bound is flat.
     """
-    B, (steps, rate) = min(settings.batch_size, len(data)), _steps_and_rate(settings, model.likelihood)
+    B, (steps, rate) = min(settings.batch_size, len(data)), steps_and_rate(settings, model.likelihood)
     until_flat = settings.max_iter is None and model.likelihood.gaussian_noise is None
     optimiser = adam_until_flat(rate) if until_flat else adam(rate, steps)
     steppers = family_steppers(settings.posterior, len(data), B, optimiser, held_points(settings), settings.tight)
@@ -269,7 +269,7 @@ def _learn(model, data, settings, progress) -> tuple[OptimiseResult, AbstractSte
     return result, steppers[1]
 
 
-def _how_it_ended(settings, result: OptimiseResult) -> str:
+def how_it_ended(settings, result: OptimiseResult) -> str:
     """What `reason_` adds where steps ended before their number was reached."""
     most, steps = result.history[0].total, result.history[-1].step
     if settings.optimiser != "auto" or steps >= most:
@@ -277,7 +277,7 @@ def _how_it_ended(settings, result: OptimiseResult) -> str:
     return f"; ended after {steps:,} of at most {most:,} steps, because the bound was flat"
 
 
-def _steps_and_rate(settings, likelihood):
+def steps_and_rate(settings, likelihood):
     steps, rate = (MORE_STEPS, HIGHER_RATE) if likelihood.gaussian_noise is None else (STEPS, RATE)
     return settings.max_iter or steps, settings.learning_rate or rate
 
@@ -286,7 +286,7 @@ def _optimise(model, data, settings, progress) -> OptimiseResult:
     """The named optimiser, or "NGD+Adam" with our steps and rate."""
     name, (steps, rate) = settings.optimiser, (settings.max_iter, settings.learning_rate)
     if name == "auto":
-        name, (steps, rate) = "NGD+Adam", _steps_and_rate(settings, model.likelihood)
+        name, (steps, rate) = "NGD+Adam", steps_and_rate(settings, model.likelihood)
     given = {"learn_inducing": settings.learn_inducing, "tight": settings.tight, "seed": settings.seed}
     try:
         return optimise(name, model, data, Options(steps, settings.batch_size, rate, **given), progress)
