@@ -277,7 +277,8 @@ def how_it_ended(settings, result: OptimiseResult) -> str:
     return f"; ended after {steps:,} of at most {most:,} steps, because the bound was flat"
 
 
-def steps_and_rate(settings, likelihood):
+def steps_and_rate(settings, likelihood) -> tuple[int, float]:
+    """Steps of minibatches at most, and Adam's rate."""
     steps, rate = (MORE_STEPS, HIGHER_RATE) if likelihood.gaussian_noise is None else (STEPS, RATE)
     return settings.max_iter or steps, settings.learning_rate or rate
 

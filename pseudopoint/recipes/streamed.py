@@ -45,8 +45,8 @@ def fit_rows(
     """A model of `rows`, standardised, as `fit_model` makes one of a table in memory. `few` are a sample of the rows,
     on which pseudo-points and hyperparameters start.
 
-    A Gaussian likelihood takes full passes up to 50,000 rows, or with method="collapsed" for any number, and minibatches
-    otherwise. Stages that the `keeper` has are not computed again. Raises FitError with cause and remedy.
+    A Gaussian likelihood takes full passes up to 50,000 rows, or with method="collapsed" for any number, and
+    minibatches otherwise. Stages that the `keeper` has are not computed again. Raises FitError with cause and remedy.
     """
     method, reason = _chosen(settings, likelihood, len(rows))
     if isinstance(settings.inducing, str):
@@ -98,7 +98,7 @@ def _full_passes(model, prior, rows: Rows, few: Dataset, settings, keeper, progr
     numbers, scale = trainable(model, *held_points(settings)), rows.total_weight
     compute = lambda *at: summed_gradient(COLLAPSED, settings.tight, _penalty, *at)
     options: dict[str, Any] = {"has_aux": True, "scale": scale, "progress": progress, "compute": compute}
-    objective = Objective(COLLAPSED, numbers, (rows, prior), **options)
+    objective = Objective(COLLAPSED.whole, numbers, (rows, prior), **options)
     descent_kept(keeper, "descent", objective)
     probe = (cast(sample(few, PROBE_ROWS, 0), few.X.dtype), prior) if numbers.size > FEW else None
     gain = max(MIN_GAIN, MIN_GAIN_OF_A_ROW * scale)
