@@ -42,11 +42,16 @@ class Chosen(NamedTuple):
 
 
 def searched(
-    settings: Settings, likelihood: AbstractLikelihood, data: Dataset, scaling: Standardiser, scale_target: bool
+    settings: Settings,
+    likelihood: AbstractLikelihood,
+    data: Dataset,
+    scaling: Standardiser,
+    scale_target: bool,
+    least: float = np.inf,
 ) -> Found | None:
     """What the search finds, of standardised data; None where there is none: `effort="fast"`, another
     likelihood than a Gaussian one, a kernel object, columns or a target that are not scaled, an optimiser or posterior
-    by name, few rows, or a constant target.
+    by name, few rows, or a constant target. `least` is the least target of all rows, where `data` are a sample.
 
     Raises ValueError for a warp that is asked for where there is none.
     """
@@ -71,8 +76,9 @@ def searched(
         _refuse(settings, "target_warp", ["noise_variance"])
     scale = np.where(scaling.varies, scaling.scale, 1.0)
     zeros = np.where(scaling.varies, -scaling.mean / scale, -np.inf)
+    zero = -scaling.target_mean / scaling.target_scale if least > 0 else np.inf
     with computing("float64"):  # whatever the fit's own precision
-        return search(data, settings, zeros, -scaling.target_mean / scaling.target_scale, warp_target)
+        return search(data, settings, zeros, zero, warp_target)
 
 
 def _refuse(settings: Settings, name: str, against: list[str]) -> None:

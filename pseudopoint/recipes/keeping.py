@@ -25,6 +25,10 @@ class AbstractKeeper(ABC):
     def save(self, stage: str, make: Callable[[], Any], now: bool = False) -> None:
         """Keeps make(): at once if `now`, otherwise once a minute, and where the fit is interrupted."""
 
+    @abstractmethod
+    def flush(self) -> None:
+        """Keeps now what is to be kept later."""
+
     def stage(self, name: str, make: Callable[[], Any]) -> Any:
         """What is kept of the stage, or else make(), which is kept from now on."""
         found = self.load(name)
@@ -43,6 +47,9 @@ class Nothing(AbstractKeeper):
         return None
 
     def save(self, stage: str, make: Callable[[], Any], now: bool = False) -> None:
+        """Nothing."""
+
+    def flush(self) -> None:
         """Nothing."""
 
 

@@ -48,9 +48,9 @@ class TableRows:
         self._windows: dict[tuple[int, int, int], Future] = {}
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="window")
 
-    def scaled(self, scaling: Standardiser, warp: Any) -> "TableRows":
+    def scaled(self, scaling: Standardiser, warp: Any, dtype: str) -> "TableRows":
         """The same rows, scaled in another way."""
-        return TableRows(self.source, self.encoder, self.counts, self.held, self.target, scaling, warp, self.dtype)
+        return TableRows(self.source, self.encoder, self.counts, self.held, self.target, scaling, warp, dtype)
 
     def __len__(self) -> int:
         return int(self.starts[-1])

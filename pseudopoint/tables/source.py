@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 from pseudopoint.tables.messages import TableError, refuse_repeated
 from pseudopoint.tables.reading import csv_options, named_errors, open_parquet, table_suffix
 
-__all__ = ["TableSource", "is_source", "open_source", "read_ahead", "table_files", "table_head"]
+__all__ = ["TableSource", "arrays_source", "is_source", "open_source", "read_ahead", "table_files", "table_head"]
 
 PART_ROWS = 65_536  # of a table of Arrow, and of the row groups of a scratch file
 AHEAD = 1  # parts read ahead of the one in use
@@ -67,9 +67,9 @@ class TableSource:
 
 
 def is_source(table: Any) -> bool:
-    """Whether an object names a table: a path or glob, several of them, or a table of Arrow."""
+    """Whether an object is a table: a path or glob, several of them, a table of Arrow or a DataFrame."""
     paths = table if isinstance(table, list | tuple) and table else [table]
-    return isinstance(table, pa.Table) or all(isinstance(path, str | os.PathLike) for path in paths)
+    return isinstance(table, pa.Table | pd.DataFrame) or all(isinstance(path, str | os.PathLike) for path in paths)
 
 
 def table_files(table: Any) -> list[Path]:
@@ -116,6 +116,10 @@ def open_source(table: Source, text: Collection[str] = (), missing: Collection[s
     columns `text` are text there, and words in `missing` are gaps.
     `TableError` for files that are missing, damaged, of different columns, or without rows.
     """
+    if not is_source(table):
+        raise TableError(f"a {type(table).__name__} is no table: give a path, a glob, a table of Arrow or a DataFrame")
+    if isinstance(table, pd.DataFrame):
+        table = pa.Table.from_pandas(table.rename(columns=str), preserve_index=False)
     if isinstance(table, pa.Table):
         yield _of_arrow(table)
         return
@@ -172,6 +176,22 @@ def _of_arrow(table: pa.Table) -> TableSource:
         raise TableError("the table of Arrow has no rows")
     read = lambda part, columns: table.select(columns).slice(part.group * PART_ROWS, part.rows)
     return TableSource(parts, table.column_names, read)
+
+
+def arrays_source(X: np.ndarray, y: np.ndarray, target: str) -> TableSource:
+    """A source of the rows of arrays [N, D] and [N], which may be memory maps: columns 0, 1, … and the target."""
+    names = [*map(str, range(X.shape[1])), target]
+    starts = range(0, len(X), PART_ROWS)
+    parts = [Part("the array", i, min(PART_ROWS, len(X) - start)) for i, start in enumerate(starts)]
+    if not parts:
+        raise TableError("X has no rows")
+
+    def read(part, columns):
+        rows = slice(part.group * PART_ROWS, part.group * PART_ROWS + part.rows)
+        cells = lambda name: np.array(y[rows] if name == target else X[rows, int(name)])
+        return pa.table({name: pa.array(cells(name)) for name in columns})
+
+    return TableSource(parts, names, read)
 
 
 def _of_parquet(files: list[Path], root: Path | None, notes: tuple[str, ...] = ()) -> TableSource:
