@@ -60,6 +60,7 @@ class AbstractEstimator(BaseEstimator):
     converged_: Any
     selection_: Any = None  # model files of version 0.1.0 have none of these
     mean_: Any = None
+    rows_: Any = None  # the number of rows of such a fit
     encoder_: Any = None  # how a table is encoded, as plain values; only where the fit was to one by name
 
     def __init_subclass__(cls):
@@ -86,6 +87,13 @@ class AbstractEstimator(BaseEstimator):
         from .streaming import fit_streamed  # here, for it imports what reads tables
 
         return self._whole(lambda model: fit_streamed(model, X, y, refused, checkpoint, resume, progress))
+
+    def fit_source(self, at):
+        """Fit to an open source (`estimators.streaming.Streaming`), whole or not at all."""
+        return self._whole(lambda model: model._fit_source(at))
+
+    def _fit_source(self, at):
+        raise NotImplementedError
 
     def _copy(self):
         """The same settings and learned state, in an estimator of its own."""
@@ -124,7 +132,8 @@ class AbstractEstimator(BaseEstimator):
     ):
         """Fit to (X, y, weight, noise); `likelihood` is made from the scaled y and the weights."""
         forget_programs()
-        vars(self).pop("encoder_", None)
+        for name in ("encoder_", "rows_"):
+            vars(self).pop(name, None)
         given, said = rows, notes.unusual_weights(rows[2])
         if len(rows[1]) <= MERGED_ROWS:  # beyond, sorting the rows costs more than their repetitions
             rows = merge_duplicates(*rows)

@@ -109,7 +109,7 @@ def learn_source(
             _fit(model, settings, at, learned, raw_rows, raw, scale_target, likelihood, keeper)
     finally:
         keeper.flush()
-    model.n_features_in_ = D
+    model.n_features_in_, model.rows_ = D, len(raw_rows)
     for name in ("feature_names_in_", "encoder_"):
         vars(model).pop(name, None)
     if at.target != TARGET:

@@ -15,10 +15,21 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from pseudopoint.tables.encoder import TableEncoder
 from pseudopoint.tables.messages import TableError, refuse_repeated
-from pseudopoint.tables.reading import csv_options, named_errors, open_parquet, table_suffix
+from pseudopoint.tables.reading import csv_options, named_errors, open_parquet, read_chunks, table_suffix
 
-__all__ = ["TableSource", "arrays_source", "is_source", "open_source", "read_ahead", "table_files", "table_head"]
+__all__ = [
+    "TableSource",
+    "arrays_source",
+    "is_source",
+    "open_source",
+    "read_ahead",
+    "table_bytes",
+    "table_chunks",
+    "table_files",
+    "table_head",
+]
 
 PART_ROWS = 65_536  # of a table of Arrow, and of the row groups of a scratch file
 AHEAD = 1  # parts read ahead of the one in use
@@ -106,6 +117,29 @@ def table_head(table: Source) -> pd.DataFrame:
             batch = next(opened.iter_batches(batch_size=PART_ROWS), None)
             return pd.DataFrame() if batch is None else batch.to_pandas(ignore_metadata=True)
     return next(_csv_chunks(file, {}, ()), pd.DataFrame())
+
+
+def table_chunks(table: Source, rows: int, encoder: TableEncoder) -> Iterator[pd.DataFrame]:
+    """`read_chunks` of all files of a table, one after another."""
+    root = _root(table)
+    for file in table_files(table):
+        constants = dict(_constants(file, root))
+        for frame in read_chunks(file, rows, encoder):
+            yield frame.assign(**constants) if constants else frame
+
+
+def table_bytes(table: Source) -> float:
+    """About how many bytes a fit to the table in memory would take, by the sizes of its files."""
+    total = 0.0
+    for file in table_files(table):
+        with named_errors(file):
+            if table_suffix(file) == ".parquet":
+                with open_parquet(file) as opened:
+                    groups = (opened.metadata.row_group(i) for i in range(opened.num_row_groups))
+                    total += 8 * sum(group.total_byte_size for group in groups)
+            else:
+                total += os.path.getsize(file) * (20 if file.name.lower().endswith(".gz") else 4)
+    return total
 
 
 @contextmanager
