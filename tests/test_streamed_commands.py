@@ -1,6 +1,5 @@
 """The command line on tables that are read part by part: the same measures, constant memory, checkpoints."""
 
-import gc
 import signal
 import subprocess
 import time
@@ -145,7 +144,6 @@ def test_the_command_line_resumes_a_fit_that_was_interrupted(folder, tmp_path):
 
 
 def alive(references) -> int:
-    gc.collect()
     return sum(reference() is not None for reference in references)
 
 
@@ -165,6 +163,7 @@ def test_scoring_keeps_the_rows_of_a_chunk_alone(numbers, folder, monkeypatch):
 
 def test_full_passes_and_minibatches_keep_few_parts(folder, monkeypatch):
     monkeypatch.setattr("pseudopoint.tables.rows.BUFFER", 60)
+    monkeypatch.setattr("pseudopoint.data.CHUNK", 50)
     references, most, part = [], [], TableRows.part
 
     def watched(self, i):

@@ -10,7 +10,7 @@ import pandas as pd
 
 from pseudopoint.commands.about import about
 from pseudopoint.commands.choice import implied_task
-from pseudopoint.commands.kinds import Classification, Regression, Result
+from pseudopoint.commands.kinds import AbstractKind, Classification, Regression, Result
 from pseudopoint.commands.steps import CHUNK_ROWS, check_places, make_estimator, named_columns, write_files
 from pseudopoint.commands.steps import fit_table as fit_in_memory
 from pseudopoint.estimators.checks import seed_of
@@ -96,9 +96,7 @@ def _fit_streamed(
         for name in ("encoder_", "rows_", "feature_names_in_"):  # the model is given features, as one fitted in memory
             vars(model).pop(name)
         kind = (Classification if classes else Regression)(model, encoder)
-        result: Result = {"target": target, "rows": rows, "features": encoder.feature_names}
-        result |= {"task": kind.task, "task_reason": why} | about(kind, rows)
-        result |= {"seconds": seconds, "test": None, "notes": named_columns(model.notes_, encoder.feature_names)}
+        result = _result(kind, rows, why, seconds)
         frames = (
             _held_out(source, share, model.random_state) if test is None else table_chunks(test, CHUNK_ROWS, encoder)
         )
@@ -107,6 +105,13 @@ def _fit_streamed(
         result["test"] = kind.measures(scored) if scored.rows else None
         result["notes"] += scored.notes
     return result | write_files(kind, result, scored, table, out, report)
+
+
+def _result(kind: AbstractKind, rows: int, why: str, seconds: float) -> Result:
+    names = kind.encoder.feature_names
+    result: Result = {"target": kind.encoder.target_name, "rows": rows, "features": names}
+    result |= {"task": kind.task, "task_reason": why} | about(kind, rows)
+    return result | {"seconds": seconds, "test": None, "notes": named_columns(kind.model.notes_, names)}
 
 
 def _task(table, target: str, task: str, likelihood: str, missing: Collection[str]) -> tuple[bool, str]:

@@ -88,6 +88,11 @@ class AbstractEstimator(BaseEstimator):
 
         return self._whole(lambda model: fit_streamed(model, X, y, refused, checkpoint, resume, progress))
 
+    def _forget_table(self):
+        """What a fit to a table by name has learned of it."""
+        for name in ("encoder_", "rows_"):
+            vars(self).pop(name, None)
+
     def fit_source(self, at):
         """Fit to an open source (`estimators.streaming.Streaming`), whole or not at all."""
         return self._whole(lambda model: model._fit_source(at))
@@ -132,8 +137,7 @@ class AbstractEstimator(BaseEstimator):
     ):
         """Fit to (X, y, weight, noise); `likelihood` is made from the scaled y and the weights."""
         forget_programs()
-        for name in ("encoder_", "rows_"):
-            vars(self).pop(name, None)
+        self._forget_table()
         given, said = rows, notes.unusual_weights(rows[2])
         if len(rows[1]) <= MERGED_ROWS:  # beyond, sorting the rows costs more than their repetitions
             rows = merge_duplicates(*rows)
