@@ -199,7 +199,8 @@ class Standardiser(eqx.Module):
         """
         target = (0.0, 1.0)
         if scale_target:
-            target = tuple(float(part[0]) for part in _moments(y[:, None], weight))
+            (mean,), (spread,) = (part.tolist() for part in _moments(y[:, None], weight))
+            target = mean, spread
         return Standardiser.of_moments(_moments(X, weight), X[weight > 0], target, scale_inputs, ignore_constant)
 
     @staticmethod

@@ -124,6 +124,15 @@ def test_a_search_is_not_made_again(tmp_path, at_once, monkeypatch):
     assert again.selection_["choice"] == model.selection_["choice"] and len(model.selection_["choice"])
 
 
+def test_a_saved_model_takes_the_columns_of_the_table(tmp_path, whole):
+    whole.save(tmp_path / "model")
+    again, rows = GPRegressor.load(tmp_path / "model"), TABLE.drop(columns="y").assign(other="text")
+    np.testing.assert_array_equal(again.predict(rows), whole.predict(TABLE[["a", "b"]]))
+    assert again.rows_ == N and again.encoder_ == whole.encoder_
+    with pytest.raises(ValueError, match="no column 'b'"):
+        again.predict(rows[["a"]])
+
+
 # --- What is refused -------------------------------------------------------------------------------------------------
 
 

@@ -129,7 +129,7 @@ def inspect_model(model_file: str | Path) -> Result:
     result = {"model": str(model_file), "library_version": header["library_version"], "created": header["created"]}
     result |= {"kind": header["kind"], "task": kind.task}
     result |= {"target": encoder.target_name, "rows": extra["rows"], "features": encoder.feature_names}
-    result |= about(kind, extra["rows"]) | {"kernel": chosen(model).get("kernel", _kernelnamed_columns(model))}
+    result |= about(kind, extra["rows"]) | {"kernel": chosen(model).get("kernel", _kernel_by_name(model))}
     result |= {"kernel_variance": kernel_variance(model), "lengthscales": in_units}
     return result | {"seconds": extra["seconds"], "test": extra["test"]}
 
@@ -148,7 +148,7 @@ def demo(out: str | Path, progress: Progress | None = None) -> Result:
     return result | {"predictions": str(folder / "predictions.csv")}
 
 
-def _kernelnamed_columns(model: Any) -> str:
+def _kernel_by_name(model: Any) -> str:
     """What the settings say, "auto" being Matérn 5/2 where no search was made."""
     if not isinstance(model.kernel, str):
         return "object"

@@ -10,7 +10,7 @@ import pandas as pd
 
 from pseudopoint.commands.about import about
 from pseudopoint.commands.choice import implied_task
-from pseudopoint.commands.kinds import AbstractKind, Classification, Regression, Result
+from pseudopoint.commands.kinds import AbstractKind, Classification, Regression, Result, Scored
 from pseudopoint.commands.steps import CHUNK_ROWS, check_places, make_estimator, named_columns, write_files
 from pseudopoint.commands.steps import fit_table as fit_in_memory
 from pseudopoint.estimators.checks import seed_of
@@ -96,11 +96,7 @@ def _fit_streamed(
         for name in ("encoder_", "rows_", "feature_names_in_"):  # the model is given features, as one fitted in memory
             vars(model).pop(name)
         kind = (Classification if classes else Regression)(model, encoder)
-        result = _result(kind, rows, why, seconds)
-        frames = (
-            _held_out(source, share, model.random_state) if test is None else table_chunks(test, CHUNK_ROWS, encoder)
-        )
-        scored = kind.score(frames) if share or test is not None else None
+        result, scored = _result(kind, rows, why, seconds), _scored(kind, source, share, test)
     if scored is not None:
         result["test"] = kind.measures(scored) if scored.rows else None
         result["notes"] += scored.notes
@@ -121,6 +117,13 @@ def _task(table, target: str, task: str, likelihood: str, missing: Collection[st
         return chosen == "classification", why
     classes, reason = looks_like_classes(without_words(table_head(table), missing), target)
     return classes, f"{reason} (in its first rows)"
+
+
+def _scored(kind: AbstractKind, source: TableSource, share: float, test: str | Path | None) -> Scored | None:
+    """The rows held out, or those of the test table; None if there are none."""
+    if test is not None:
+        return kind.score(table_chunks(test, CHUNK_ROWS, kind.encoder))
+    return kind.score(_held_out(source, share, kind.model.random_state)) if share else None
 
 
 def _held_out(source: TableSource, share: float, seed: int) -> Iterator[pd.DataFrame]:

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from ..compilation import forget_programs, keeping_programs
 from ..data import Dataset, Standardiser, dataset
@@ -66,6 +67,8 @@ def fit_streamed(model: Any, X: Any, y: Any, refused: dict[str, Any], checkpoint
     with nullcontext(arrays_source(*_checked(X, y), TARGET)) if arrays else open_source(X) as source:
         options = {"checkpoint": checkpoint, "resume": resume, "progress": progress}
         model._fit_source(Streaming(source, TARGET if arrays else y, **options))
+    if arrays and isinstance(X, pd.DataFrame):
+        model.feature_names_in_ = np.asarray(X.columns.map(str), object)
 
 
 def _refuse_gaps(learned: LearnedTable, rows: int) -> None:
@@ -98,6 +101,8 @@ def learn_source(
     as_it_is = Standardiser(np.arange(D), np.zeros(D), np.ones(D), 0.0, 1.0)
     held = at.share, settings.seed
     raw_rows = TableRows(at.source, learned.encoder, learned.counts, held, codes, as_it_is, None, "float64")
+    if len(raw_rows) < 2:
+        raise ValueError(f"a fit needs at least 2 rows with a target, and {at.target!r} has one in the table")
     names = np.asarray(learned.encoder.feature_names, object)
     known = fingerprint(
         names, len(raw_rows), learned.mean, learned.spread, learned.target, sorted(learned.labels.items())

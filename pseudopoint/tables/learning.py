@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import NamedTuple, cast
 
 import numpy as np
@@ -24,7 +24,8 @@ MOST_TEXTS = 10_000  # different texts of a column that are counted
 HELD_OUT = 7  # of the generators that hold rows out
 
 
-class Moments(NamedTuple):
+@dataclass(frozen=True)
+class Moments:
     """Number, mean and sum of squared deviations of some numbers, and the least and greatest of them."""
 
     count: int = 0
@@ -41,7 +42,7 @@ class Moments(NamedTuple):
         mean = float(np.mean(values))
         return cls(len(values), mean, float(np.sum((values - mean) ** 2)), float(values.min()), float(values.max()))
 
-    def __add__(self, other: "Moments") -> "Moments":  # pyright: ignore[reportIncompatibleMethodOverride]
+    def __add__(self, other: "Moments") -> "Moments":
         """Of both together (Chan, Golub and LeVeque 1979)."""
         count = self.count + other.count
         if not count:

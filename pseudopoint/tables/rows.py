@@ -45,6 +45,7 @@ class TableRows:
         self.source, self.encoder, self.counts, self.held = source, encoder, counts, held
         self.target, self.scaling, self.warp, self.dtype = target, scaling, warp, dtype
         self.starts = np.concatenate([[0], np.cumsum(counts)]).astype(int)
+        self._whole: Dataset | None = None  # all rows, where they are one window
         self._windows: dict[tuple[int, int, int], Future] = {}
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="window")
 
@@ -153,7 +154,7 @@ class TableRows:
             if end - filled >= BUFFER:
                 cuts.append(place + 1)
                 filled = end
-        return np.split(order, cuts)
+        return np.split(order, cuts) if cuts else [np.sort(order)]
 
     def _window(self, seed: int, epoch: int, w: int, windows: list[np.ndarray]) -> tuple[Dataset, np.ndarray]:
         """A window, permuted, and its row numbers; the next one is read meanwhile."""
@@ -170,8 +171,9 @@ class TableRows:
 
     def _shuffled(self, key: tuple[int, int, int], parts: np.ndarray, only: bool) -> tuple[Dataset, np.ndarray]:
         seed, epoch, w = key
-        data = _together([self.part(int(i)) for i in parts])
-        rows = np.concatenate([np.arange(self.starts[i], self.starts[i + 1]) for i in parts])
+        data = self._whole if only and self._whole is not None else _together([self.part(int(i)) for i in parts])
+        self._whole = data if only else None
+        rows = np.concatenate([np.arange(int(self.starts[i]), int(self.starts[i + 1])) for i in parts])
         order = np.random.default_rng([seed, epoch] if only else [seed, epoch, 1 + w]).permutation(len(rows))
         return _rows(data, order), rows[order]
 
