@@ -33,7 +33,7 @@ app = typer.Typer(
 Task = StrEnum("Task", list(TASKS))
 AUTO = Task("auto")
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
-Table = Annotated[Path, typer.Argument(help="CSV, CSV.gz or Parquet.")]
+Table = Annotated[Path, typer.Argument(help="CSV, CSV.gz or Parquet; also a folder or a quoted glob of them.")]
 ModelFile = Annotated[Path, typer.Argument(help="A model file written by fit.")]
 Level = Annotated[float, typer.Option(help="Probability of the interval around each prediction; for numbers.")]
 RENAMED = {"--interval": "--level", "--mean-inducing": "--num-mean-inducing", "--seed": "--random-state"}
@@ -85,6 +85,17 @@ def fit(
     missing: Annotated[
         list[str] | None, typer.Option(metavar="WORD", help="A word that marks a missing value; may be repeated.")
     ] = None,
+    stream: Annotated[
+        bool | None,
+        typer.Option(
+            "--stream/--no-stream",
+            help="Read the table part by part. Default: tables larger than memory, folders and globs, checkpoints.",
+        ),
+    ] = None,
+    checkpoint: Annotated[
+        Path | None, typer.Option(help="A folder that keeps the state of the fit, every minute and when stopped.")
+    ] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the fit in the checkpoint's folder.")] = False,
     out: Annotated[Path | None, typer.Option(help="Write the model file here.")] = None,
     report: Annotated[Path | None, typer.Option(help="Write an HTML report here.")] = None,
     as_json: Json = False,
@@ -98,9 +109,15 @@ def fit(
     from pseudopoint import commands
 
     with _Bar(as_json) as bar:
-        files = {"test": test, "out": out, "report": report}
+        files = {"test": test, "out": out, "report": report, "checkpoint": checkpoint}
         options: dict[str, Any] = {"task": str(task), "test_fraction": test_fraction, "missing": missing or ()}
-        result = commands.fit_table(table, target, **options, **files, **_given(settings), progress=bar.fitted)
+        options |= {"stream": stream, "resume": resume}
+        try:
+            result = commands.fit_table(table, target, **options, **files, **_given(settings), progress=bar.fitted)
+        except KeyboardInterrupt:
+            if checkpoint is not None:
+                Console(stderr=True).print(f"--resume goes on with the fit in {checkpoint}", markup=False)
+            raise
     _show(result, as_json)
     if out is None and not as_json:
         Console(stderr=True).print("The model was not saved: give --out MODEL to keep it.")

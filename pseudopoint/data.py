@@ -1,12 +1,17 @@
 """Rows as arrays: how they are scaled, chunked and drawn. `tables` makes arrays of tables."""
 
+from collections.abc import Iterator
+from typing import Any
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
+from .compilation import bucket
 from .params import Number
+from .rows import CHUNK, Part, pull_chunks, recut, sum_chunks
 from .warps import AbstractWarp
 
 __all__ = [
@@ -16,6 +21,7 @@ __all__ = [
     "chunked",
     "dataset",
     "draw",
+    "in_chunks",
     "merge_duplicates",
     "near_rows",
     "padded",
@@ -40,6 +46,48 @@ class Dataset(eqx.Module):
 
     def __len__(self) -> int:
         return self.y.shape[-1]
+
+    # --- As `Rows` ---
+
+    @property
+    def num_columns(self) -> int:
+        """D."""
+        return self.X.shape[-1]
+
+    @property
+    def total_weight(self) -> float:
+        """The sum of the weights."""
+        return float(np.sum(np.asarray(self.weight)))
+
+    def sum(self, function: Part, parameters: Any) -> Any:
+        """As `Rows.sum`."""
+        return sum_chunks(function, parameters, self._chunks())
+
+    def pull(self, function: Part, parameters: Any, cotangents: Any) -> Any:
+        """As `Rows.pull`."""
+        return pull_chunks(function, parameters, cotangents, self._chunks())
+
+    def for_batches(self, batch_size: int) -> tuple["Dataset", int]:
+        """As `Rows.for_batches`: rows for which one batch is enough are padded to a `bucket`, so that tables of like
+        size share a program."""
+        rows = self if batch_size < len(self) else padded(self, bucket(len(self)))
+        return rows, min(batch_size, len(rows)) if batch_size < len(self) else len(rows)
+
+    def minibatches(
+        self, batch_size: int, seed: int, step: int, count: int
+    ) -> tuple["Dataset", Int[np.ndarray, "C B"]]:
+        """As `Rows.minibatches`, by `draw`."""
+        rows = draw(len(self), batch_size, seed, step, count)
+        return take(self, rows), rows
+
+    def sample(self, size: int, seed: int) -> "Dataset":
+        """As `Rows.sample`."""
+        if len(self) <= size:
+            return self
+        return take(self, np.sort(np.random.default_rng(seed).choice(len(self), size, replace=False)))
+
+    def _chunks(self) -> Iterator["Dataset"]:
+        return in_chunks(iter([jax.tree.map(np.asarray, self)]), len(self))
 
 
 def dataset(X, y, weight=None, noise=None, dtype=None) -> Dataset:
@@ -66,6 +114,11 @@ def draw(N: int, batch_size: int, seed: int, step: int, count: int) -> Int[np.nd
     epochs = range(first // N, -(-last // N))
     stream = np.concatenate([np.random.default_rng([seed, epoch]).permutation(N) for epoch in epochs])
     return stream[first - epochs.start * N : last - epochs.start * N].reshape(count, batch_size)
+
+
+def in_chunks(pieces: Iterator[Dataset], whole: int) -> Iterator[Dataset]:
+    """Consecutive pieces of a table of `whole` rows in chunks of `CHUNK` rows; the last is filled up by `padded`."""
+    return (padded(chunk, min(CHUNK, whole)) for chunk in recut(pieces, CHUNK, whole))
 
 
 def padded(data: Dataset, size: int) -> Dataset:
@@ -144,20 +197,34 @@ class Standardiser(eqx.Module):
 
         Without `scale_inputs` columns stay as they are, except for constant ones with `ignore_constant`.
         """
-        mean, scale = _moments(X, weight)
+        target = (0.0, 1.0)
+        if scale_target:
+            (mean,), (spread,) = (part.tolist() for part in _moments(y[:, None], weight))
+            target = mean, spread
+        return Standardiser.of_moments(_moments(X, weight), X[weight > 0], target, scale_inputs, ignore_constant)
+
+    @staticmethod
+    def of_moments(
+        inputs: tuple[np.ndarray, np.ndarray],
+        rows: np.ndarray,
+        target: tuple[float, float],
+        scale_inputs: bool = True,
+        ignore_constant=True,
+    ) -> "Standardiser":
+        """`learn` from means and standard deviations of the columns [D] each and of the target, (0, 1) for one that is
+        not scaled, and from rows [n, D] that show the middle half of every column."""
+        mean, scale = inputs
         constant = scale <= 1e-12 * np.maximum(np.abs(mean), TINY)
-        mean, scale = _without_far_rows(X[weight > 0], mean, scale)
+        mean, scale = _without_far_rows(rows, mean, scale)
         scale = np.where(constant, 1.0, scale)
         if not scale_inputs:
             mean, scale = np.zeros_like(mean), np.ones_like(scale)
         if ignore_constant and not constant.all():
             scale = np.where(constant, np.inf, scale)
-        target_mean, target_scale = 0.0, 1.0
-        if scale_target:
-            (target_mean,), (target_scale,) = (part.tolist() for part in _moments(y[:, None], weight))
-            if target_scale <= 1e-12 * abs(target_mean):  # constant
-                target_scale = abs(target_mean) or 1.0
-        return Standardiser(np.arange(X.shape[1]), mean, scale, target_mean, target_scale)
+        target_mean, target_scale = target
+        if target_scale <= 1e-12 * abs(target_mean):  # constant
+            target_scale = abs(target_mean) or 1.0
+        return Standardiser(np.arange(len(mean)), mean, scale, target_mean, target_scale)
 
     def inputs(self, X: np.ndarray, dtype: str = "float64") -> np.ndarray:
         """[N, D] in the data's units → [N, K] standardised, in that precision.

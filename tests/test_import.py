@@ -14,8 +14,8 @@ pytestmark = pytest.mark.edge
 
 PACKAGE = Path(pseudopoint.__file__).parent
 ORDER = """
-    names files processes compilation params linalg warps data kernels likelihoods gaussians posteriors sampling bounds
-    optimise starts recipes persistence metrics tables datasets estimators report reproduce commands shell cli
+    names files processes compilation params linalg rows warps data kernels likelihoods gaussians posteriors sampling
+    bounds optimise starts recipes persistence metrics tables datasets estimators report reproduce commands shell cli
 """.split()
 CORE = ORDER[: ORDER.index("recipes") + 1]
 EDGE_LIBRARIES = {"sklearn", "pandas", "pyarrow", "typer", "rich", "matplotlib"}

@@ -6,6 +6,7 @@
     collapsed_solve                 the same with G more points for both, in a block of their own
     laplace       an approximation of log p(y) at the mode          N³     any likelihood of one latent function
     elbo          any q(u), any likelihood                          B M²   minibatches
+`COLLAPSED` and `ELBO` are `collapsed` and `elbo` as functions of sums over rows that are not all in memory (`Summed`).
 All but `elbo` are in closed form: their `Solution` also has the predictor of the best q and, where one is known, an
 upper bound on log p(y). Always  standard ≤ value ≤ log p(y) ≤ upper.  A row's weight multiplies its log likelihood.
 """
@@ -17,3 +18,4 @@ from .exact import *
 from .exact_on_host import *
 from .laplace import *
 from .leave_one_out import *
+from .summed import *

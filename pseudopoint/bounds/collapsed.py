@@ -41,7 +41,7 @@ def collapsed(model: Model, data: Dataset, chunk: int | None = None) -> Solution
     Kuu = prior_factor(model.kernel, Z, model.posterior.jitter)
     s = statistics(partial(whitened_sums, model.kernel, Kuu, Z, chunk), data, noise)
     B = factorise(jnp.eye(len(Z), dtype=Z.dtype) + s.H)
-    predictor = Partial(_predictor, model.kernel, Z, Kuu.inverse.T @ B.solve(s.b), Kuu, B)
+    predictor = Partial(collapsed_predictor, model.kernel, Z, Kuu.inverse.T @ B.solve(s.b), Kuu, B)
     return _solution(model, data, noise, chunk, s, B, B.quadratic(s.b), Z, Kuu, predictor)
 
 
@@ -155,7 +155,7 @@ def _upper(chunk, kernel, Kuu, Z, data, noise, extra, log_noise, half_logdet):
 
 
 @jax.jit
-def _predictor(kernel, Z, alpha, Kuu, B) -> Predictor:
+def collapsed_predictor(kernel, Z, alpha, Kuu, B) -> Predictor:
     return Predictor(kernel, Z, alpha, Z, *_directions(B, Kuu), Kuu.jitter, True)
 
 

@@ -60,10 +60,10 @@ def expected_log_likelihood(model: Model, batch: Dataset, num_data: Count, tight
     2.25).
     """
     at = AtRows.of(model, batch)
-    return _expected(at, at.projection, num_data, tight), at.projection
+    return expected_at(at, at.projection, num_data, tight), at.projection
 
 
-def _expected(at: AtRows, projection, num_data, tight) -> Scalar:
+def expected_at(at: AtRows, projection, num_data, tight) -> Scalar:
     likelihood, batch = at.likelihood, at.batch
     if tight and likelihood.shrinks:
         mean, explained, d = projection.marginals_at(at.rows)
@@ -83,8 +83,8 @@ def elbo(model: Model, batch: Dataset, num_data: Count) -> Bound:
 def elbo_at(at: AtRows, num_data: Count) -> Bound:
     """`elbo` of a model at known rows."""
     projection = at.projection
-    standard = _expected(at, projection, num_data, False)
-    value = _expected(at, projection, num_data, True) if at.likelihood.shrinks else standard
+    standard = expected_at(at, projection, num_data, False)
+    value = expected_at(at, projection, num_data, True) if at.likelihood.shrinks else standard
     return Bound(value - projection.divergence, standard - projection.divergence)
 
 
@@ -112,7 +112,7 @@ def energies_at(at: AtRows, num_data: Count, tight: bool = True) -> tuple[Scalar
     """`energies` of a model at known rows."""
     projection, batch, scale = at.projection, at.batch, num_data / len(at.batch)
     if not majorises(at.likelihood):
-        value = _expected(at, projection, num_data, tight) + projection.log_prior
+        value = expected_at(at, projection, num_data, tight) + projection.log_prior
         return value, value
     numbers, rest = eqx.partition(at.likelihood, eqx.is_inexact_array)
     here = numbers, *projection.moments_at(at.rows)

@@ -10,7 +10,7 @@ import pandas as pd
 from pseudopoint.names import CLASSIFICATION, REGRESSION, TASKS
 from pseudopoint.tables import TableError, looks_like_classes, number_target, read_table
 
-__all__ = ["Choice", "choose_task"]
+__all__ = ["Choice", "choose_task", "implied_task"]
 
 FEW = 30  # whole numbers that may be the codes of classes
 
@@ -30,16 +30,24 @@ def choose_task(table: str | Path, target: str, task: str, likelihood: str, miss
     `task` and the name of a `likelihood` may leave it to the target ("auto"). Raises ValueError if they contradict each
     other or are unknown, TableError as `read_table`.
     """
+    chosen, reason = implied_task(task, likelihood)
+    if chosen == "auto":
+        return _recognised(table, target, missing)
+    classes = chosen == "classification"
+    return Choice(read_table(table, [target] if classes else [], missing), classes, reason)
+
+
+def implied_task(task: str, likelihood: str) -> tuple[str, str]:
+    """The task that the user's words say, "auto" if they leave it open, and why. Raises ValueError if they contradict
+    each other or are unknown."""
     if task not in TASKS:
         raise ValueError(f"the task {task!r} is unknown: use one of {', '.join(TASKS)}")
     implied = _implied(likelihood)
     if "auto" not in (task, implied) and task != implied:
         raise ValueError(f"the likelihood {likelihood!r} is for {implied}, not {task}; leave one of the two out")
-    if task == "auto" and implied == "auto":
-        return _recognised(table, target, missing)
-    classes = "classification" in (task, implied)
-    reason = "chosen by the user" if task != "auto" else f"the likelihood {likelihood!r} is for it"
-    return Choice(read_table(table, [target] if classes else [], missing), classes, reason)
+    if task != "auto":
+        return task, "chosen by the user"
+    return implied, f"the likelihood {likelihood!r} is for it"
 
 
 def _implied(likelihood: str) -> str:

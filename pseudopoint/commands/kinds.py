@@ -1,13 +1,15 @@
 """What differs between regression and classification once a model is fitted: predictions, measures, pictures."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
-from typing import Any, ClassVar, NamedTuple
+from collections import Counter
+from collections.abc import Callable, Iterable
+from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
 
 from pseudopoint import metrics
+from pseudopoint.commands.tallies import ClassTally, Columns, NumberTally, Result, Scored
 from pseudopoint.estimators import GPClassifier, GPRegressor
 from pseudopoint.estimators.targets import check_target, regression_likelihood
 from pseudopoint.tables import Oddity, TableEncoder
@@ -16,16 +18,6 @@ from pseudopoint.tables import describe as in_words
 __all__ = ["LEVEL", "AbstractKind", "Classification", "Regression", "Result", "Scored"]
 
 LEVEL = 0.9
-Result = dict[str, Any]
-Columns = dict[str, np.ndarray]
-
-
-class Scored(NamedTuple):
-    """Truths and predictions of the rows that could be scored, one array each, and notes on the others."""
-
-    columns: Columns
-    rows: int
-    notes: list[str]
 
 
 class AbstractKind(ABC):
@@ -63,28 +55,33 @@ class AbstractKind(ABC):
     def about(self) -> Result:
         """What only such a model has."""
 
-    def score(self, frames: Iterable[pd.DataFrame]) -> Scored:
-        """All rows of the tables that have a target which the model knows."""
+    @abstractmethod
+    def tally(self) -> NumberTally | ClassTally:
+        """`measures` of rows that come in chunks and are not kept."""
+
+    def score(self, frames: Iterable[pd.DataFrame], add: Callable[[Columns], None] | None = None) -> Scored:
+        """All rows of the tables that have a target which the model knows; if they are given to `add`, chunk by chunk,
+        they are not kept."""
         parts: list[Columns] = []
         oddities: list[Oddity] = []
-        strangers: list[Any] = []
-        missing = 0
+        strangers: Counter[Any] = Counter()
+        missing = rows = 0
         for frame in frames:
             y = self.encoder.target(frame)
             there = ~np.asarray(pd.isna(y))
             missing += int((~there).sum())
             frame, y = frame.loc[there], y[there]
             known = self.learned(y, np.asarray(frame.index) + 1)
-            strangers += y[~known].tolist()
+            strangers.update(y[~known].tolist())
             if known.any():
                 X, odd = self.encoder.encode(frame.loc[known])
-                parts.append(self.columns(X, y[known]))
-                oddities += odd
+                (add or parts.append)(self.columns(X, y[known]))
+                oddities, rows = oddities + odd, rows + len(X)
         columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]} if parts else {}
         notes = in_words(oddities)
         notes += [f"{missing} rows without a target were not scored"] if missing else []
         notes += [_unlearned(strangers)] if strangers else []
-        return Scored(columns, len(columns.get("y", ())), notes)
+        return Scored(columns, rows, notes)
 
 
 class Regression(AbstractKind):
@@ -137,6 +134,10 @@ class Regression(AbstractKind):
         scale, likelihood = float(self.model.standardiser_.target_scale), self.model.likelihood_
         noise = scale * float(np.sqrt(likelihood.gaussian_noise)) if self._gaussian() else None
         return {"target_scale": scale, "noise_std": noise}
+
+    def tally(self) -> NumberTally:
+        """Errors in units of the scale of the target, whose squares do not overflow."""
+        return NumberTally(self.measures, float(self.model.standardiser_.target_scale))
 
     def _beliefs(self, X: np.ndarray) -> Columns:
         """Mean, standard deviation and ends of the interval, which a Gaussian's moments tell without a second pass."""
@@ -193,6 +194,10 @@ class Classification(AbstractKind):
         """The classes, in the order of the columns of probabilities."""
         return {"noise_std": None, "classes": self._classes()}
 
+    def tally(self) -> ClassTally:
+        """Shares of rows, and sums over bins of confidence."""
+        return ClassTally(self.measures, self._probabilities, self._classes())
+
     def _classes(self) -> list[str]:
         return [str(label) for label in self.model.classes_]
 
@@ -201,8 +206,8 @@ class Classification(AbstractKind):
         return P / P.sum(axis=1, keepdims=True)
 
 
-def _unlearned(values: list[Any]) -> str:
+def _unlearned(values: Counter[Any]) -> str:
     distinct = list(dict.fromkeys(f"{value:g}" if isinstance(value, float) else value for value in values))
     shown = ", ".join([repr(value) for value in distinct[:5]] + ["…"] * (len(distinct) > 5))
-    rows = "1 row" if len(values) == 1 else f"{len(values):,} rows"
+    rows = "1 row" if values.total() == 1 else f"{values.total():,} rows"
     return f"{rows} whose target training never had ({shown}) could not be scored"

@@ -27,8 +27,8 @@ from pseudopoint.tables import (
     class_target,
     drop_missing_target,
     number_target,
-    read_chunks,
     read_table,
+    table_chunks,
     write_chunks,
 )
 from pseudopoint.tables import describe as in_words
@@ -66,11 +66,11 @@ def fit_table(
     """
     if not 0 <= test_fraction < 1:
         raise ValueError(f"the test fraction must be at least 0 and below 1, not {test_fraction}")
-    _check_places(out, report)
+    check_places(out, report)
     frame, classes, why = choose_task(table, target, task, likelihood, missing)
     settings |= {"random_state": seed_of(random_state)}
     settings |= {"likelihood": likelihood} if likelihood != "auto" else {}
-    model = _estimator(classes, settings)
+    model = make_estimator(classes, settings)
     train, held_out, encoder, notes = _rows(frame, target, model, classes, test, test_fraction, missing)
     X, _ = encoder.inputs(train)
     y = encoder.target(train)
@@ -80,13 +80,13 @@ def fit_table(
     kind = (Classification if classes else Regression)(model, encoder)
     result: Result = {"target": target, "rows": len(y), "features": encoder.feature_names}
     result |= {"task": kind.task, "task_reason": why} | about(kind, len(y))
-    result |= {"seconds": seconds, "test": None, "notes": [*notes, *_by_name(model.notes_, encoder.feature_names)]}
+    result |= {"seconds": seconds, "test": None, "notes": [*notes, *named_columns(model.notes_, encoder.feature_names)]}
     scored = None
     if held_out is not None and len(held_out):
         scored = kind.score([held_out])
         result["test"] = kind.measures(scored) if scored.rows else None
         result["notes"] += scored.notes
-    return result | _files(kind, result, scored, table, out, report)
+    return result | write_files(kind, result, scored, table, out, report)
 
 
 def predict_table(model_file: str | Path, table: str | Path, out: str | Path, level: float = LEVEL) -> Result:
@@ -98,7 +98,7 @@ def predict_table(model_file: str | Path, table: str | Path, out: str | Path, le
     kind, _ = _load(model_file, level)
     rows, oddities = 0, []
     with write_chunks(out) as writer:
-        for frame in read_chunks(table, CHUNK_ROWS, kind.encoder):
+        for frame in table_chunks(table, CHUNK_ROWS, kind.encoder):
             X, odd = kind.encoder.encode(frame)
             writer.append(kind.predictions(X))
             rows, oddities = rows + len(frame), oddities + odd
@@ -108,11 +108,12 @@ def predict_table(model_file: str | Path, table: str | Path, out: str | Path, le
 def score_table(model_file: str | Path, table: str | Path, level: float = LEVEL) -> Result:
     """How well a saved model predicts a table that holds the target: the measures of `Regression`, `Classification`."""
     kind, _ = _load(model_file, level)
-    scored = kind.score(read_chunks(table, CHUNK_ROWS, kind.encoder))
+    tally = kind.tally()
+    scored = kind.score(table_chunks(table, CHUNK_ROWS, kind.encoder), tally.add)
     if scored.rows == 0:
         why = "; ".join(scored.notes) or "it is missing in every row"
         raise TableError(f"no row has a target {kind.encoder.target_name!r} to score ({why}); give a table that has")
-    return {"task": kind.task} | kind.measures(scored) | {"notes": scored.notes}
+    return {"task": kind.task} | tally.result() | {"notes": scored.notes}
 
 
 def inspect_model(model_file: str | Path) -> Result:
@@ -154,7 +155,7 @@ def _kernel_by_name(model: Any) -> str:
     return "matern52" if model.kernel == "auto" else model.kernel
 
 
-def _estimator(classes: bool, settings: dict[str, Any]) -> Any:
+def make_estimator(classes: bool, settings: dict[str, Any]) -> Any:
     """The estimator with these settings. Raises ValueError for one that it does not have."""
     estimator = GPClassifier if classes else GPRegressor
     if strange := settings.keys() - estimator().get_params():
@@ -163,13 +164,13 @@ def _estimator(classes: bool, settings: dict[str, Any]) -> Any:
     return estimator(**settings)
 
 
-def _by_name(notes, names: list[str]) -> list[str]:
+def named_columns(notes, names: list[str]) -> list[str]:
     """What an estimator says of column 3, of the third feature of the table."""
     name = lambda match: f"column {names[int(match[1])]!r}:"
     return [re.sub(r"^column (\d+):", name, note) for note in notes]
 
 
-def _check_places(*paths):
+def check_places(*paths):
     """Found before an hour of fitting, not after."""
     for path in paths:
         if path is None:
@@ -213,7 +214,7 @@ def split(frame: pd.DataFrame, fraction: float, seed: int, labels=None) -> tuple
     return frame.iloc[train], frame.iloc[held_out]
 
 
-def _files(kind: AbstractKind, result: Result, scored: Scored | None, table, out, report) -> Result:
+def write_files(kind: AbstractKind, result: Result, scored: Scored | None, table, out, report) -> Result:
     """Writes the model file and the report, where asked for, and says where they are."""
     files = {}
     if out is not None:

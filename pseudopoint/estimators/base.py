@@ -27,9 +27,10 @@ from .choosing import Chosen, as_chosen, searched, table
 from .saving import rebuilt, tree_of
 from .serving import block_sizes, evaluate, is_plain
 
-__all__ = ["AbstractEstimator"]
+__all__ = ["AbstractEstimator", "given_points", "start_kernel"]
 
 MERGED_ROWS = 500_000
+LARGE_MAP = 2**30  # bytes of a memory map that is not read into memory
 PARAMETERS = "    See `pseudopoint.names.Settings`."
 
 
@@ -59,6 +60,8 @@ class AbstractEstimator(BaseEstimator):
     converged_: Any
     selection_: Any = None  # model files of version 0.1.0 have none of these
     mean_: Any = None
+    rows_: Any = None  # the number of rows of such a fit
+    encoder_: Any = None  # how a table is encoded, as plain values; only where the fit was to one by name
 
     def __init_subclass__(cls):
         """A docstring that refers to `names` for its parameters has them from there."""
@@ -74,6 +77,28 @@ class AbstractEstimator(BaseEstimator):
         fit(learner)
         self.__dict__ = learner.__dict__
         return self
+
+    def _is_streamed(self, X, y, checkpoint, resume) -> bool:
+        """Whether a fit goes through the rows part by part."""
+        large = isinstance(X, np.memmap) and X.nbytes > LARGE_MAP
+        return isinstance(y, str) or checkpoint is not None or resume or large
+
+    def _fit_streamed(self, X, y, refused, checkpoint, resume, progress):
+        from .streaming import fit_streamed  # here, for it imports what reads tables
+
+        return self._whole(lambda model: fit_streamed(model, X, y, refused, checkpoint, resume, progress))
+
+    def _forget_table(self):
+        """What a fit to a table by name has learned of it."""
+        for name in ("encoder_", "rows_"):
+            vars(self).pop(name, None)
+
+    def fit_source(self, at):
+        """Fit to an open source (`estimators.streaming.Streaming`), whole or not at all."""
+        return self._whole(lambda model: model._fit_source(at))
+
+    def _fit_source(self, at):
+        raise NotImplementedError
 
     def _copy(self):
         """The same settings and learned state, in an estimator of its own."""
@@ -112,6 +137,7 @@ class AbstractEstimator(BaseEstimator):
     ):
         """Fit to (X, y, weight, noise); `likelihood` is made from the scaled y and the weights."""
         forget_programs()
+        self._forget_table()
         given, said = rows, notes.unusual_weights(rows[2])
         if len(rows[1]) <= MERGED_ROWS:  # beyond, sorting the rows costs more than their repetitions
             rows = merge_duplicates(*rows)
@@ -139,14 +165,14 @@ class AbstractEstimator(BaseEstimator):
             if found is not None:
                 chosen = as_chosen(found, rows[0], data, scaling, self._precision)
             else:
-                kernel, about = _start(settings, X, y, scale_target, scaling if own else None)
+                kernel, about = start_kernel(settings, X, y, scale_target, scaling if own else None)
                 chosen, said = Chosen(kernel, data, scaling), said + about
             self._fit_chosen(settings, chosen, described, own, said, progress)
 
     def _fit_chosen(self, settings: Settings, chosen: Chosen, likelihood, own_units: bool, said: list[str], progress):
         data = chosen.data
         if not isinstance(settings.inducing, str):
-            settings = settings._replace(inducing=_given_points(settings.inducing, chosen.scaling, data.X.shape[1]))
+            settings = settings._replace(inducing=given_points(settings.inducing, chosen.scaling, data.X.shape[1]))
         likelihood = Offset.around(likelihood, np.asarray(data.y), np.asarray(data.weight))
         fitted = fit_model(chosen.kernel, likelihood, data, settings, progress, chosen.warm)
         self.selection_ = table(chosen.trials + fitted.trials)
@@ -181,6 +207,10 @@ class AbstractEstimator(BaseEstimator):
         if not hasattr(self, "predictor_"):
             check_is_fitted(self)
         names = getattr(self, "feature_names_in_", None)
+        if self.encoder_ is not None:
+            from .raw import encoded  # here, for it imports what reads tables
+
+            X = encoded(self.encoder_, X)
         if names is not None or not is_plain(X, self.n_features_in_):
             X = np.asarray(validated(self, X, reset=False, dtype=np.float64, ensure_all_finite=False))
         refuse_non_finite(X, names)
@@ -253,7 +283,9 @@ class AbstractEstimator(BaseEstimator):
             return rebuilt(cls, tree)
 
 
-def _start(settings: Settings, X, y, scaled: bool, units: Standardiser | None) -> tuple[AbstractKernel, list[str]]:
+def start_kernel(
+    settings: Settings, X, y, scaled: bool, units: Standardiser | None
+) -> tuple[AbstractKernel, list[str]]:
     """The kernel at its start, as a function of scaled inputs, and what to say about it; `units` are those of an
     object's numbers, None where they are standard deviations."""
     kernel = settings.kernel
@@ -284,7 +316,7 @@ def _refuse_unfit(likelihood, scaled, y, weight):
         )
 
 
-def _given_points(points: Any, scaling: Standardiser, D: int) -> np.ndarray:
+def given_points(points: Any, scaling: Standardiser, D: int) -> np.ndarray:
     """Inducing points given as an array, scaled."""
     points = numbers("inducing", points)
     if points.ndim != 2 or len(points) == 0:

@@ -43,10 +43,16 @@ class Chosen(NamedTuple):
 
 
 def searched(
-    settings: Settings, likelihood: AbstractLikelihood, data: Dataset, scaling: Standardiser, scale_target: bool
+    settings: Settings,
+    likelihood: AbstractLikelihood,
+    data: Dataset,
+    scaling: Standardiser,
+    scale_target: bool,
+    least: float = np.inf,
 ) -> Found | None:
     """What the search finds, of standardised data; None where there is none: `effort="fast"`, a kernel object, columns
-    or a real target that are not scaled, an optimiser or posterior by name, few rows, or a constant target.
+    or a real target that are not scaled, an optimiser or posterior by name, few rows, or a constant target. `least` is
+    the least target of all rows, where `data` are a sample.
 
     Raises ValueError for a warp that is asked for where there is none.
     """
@@ -73,9 +79,10 @@ def searched(
         _refuse(settings, "target_warp", ["noise_variance" if additive else f"the likelihood {likelihood.name}"])
     scale = np.where(scaling.varies, scaling.scale, 1.0)
     zeros = np.where(scaling.varies, -scaling.mean / scale, -np.inf)
+    zero = -scaling.target_mean / scaling.target_scale if least > 0 else np.inf
     with computing("float64"):  # whatever the fit's own precision
         rows = data if additive else dataset(data.X, y, data.weight, dtype=data.X.dtype)
-        return search(rows, settings, zeros, -scaling.target_mean / scaling.target_scale, warp_target, levels)
+        return search(rows, settings, zeros, zero, warp_target, levels)
 
 
 def _refuse(settings: Settings, name: str, against: list[str]) -> None:

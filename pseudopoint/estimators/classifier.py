@@ -78,14 +78,30 @@ class GPClassifier(ClassifierMixin, AbstractEstimator):
     ):
         store(locals())
 
-    def fit(self, X, y, sample_weight=None, *, progress: Progress | None = None):
-        """Fit to X [N, D] and labels y [N], of any type that sorts.
+    def fit(self, X, y, sample_weight=None, *, progress: Progress | None = None, checkpoint=None, resume: bool = False):
+        """Fit to X [N, D] and labels y [N], of any type that sorts; or to a table by name, as `GPRegressor.fit`, whose
+        labels are text.
 
         `sample_weight` [N]: weight 2 means that the row was seen twice. `progress` is called with a `Record` after
-        every iteration (or segment of minibatch steps). A target of one class is predicted, and said in `notes_`.
-        Raises ValueError where the data or a setting is unfit; whatever is raised leaves the estimator as it was.
+        every iteration (or segment of minibatch steps). `checkpoint` and `resume` are those of `GPRegressor.fit`. A
+        target of one class is predicted, and said in `notes_`. Raises ValueError where the data or a setting is unfit;
+        whatever is raised leaves the estimator as it was.
         """
+        if self._is_streamed(X, y, checkpoint, resume):
+            return self._fit_streamed(X, y, {"sample_weight": sample_weight}, checkpoint, resume, progress)
         return self._whole(lambda model: model._fit(X, y, sample_weight, progress))
+
+    def _fit_source(self, at):
+        from .streaming import learn_source
+
+        settings = self._settings()
+        learned = at.learned(settings, True)
+        self.classes_ = np.array(sorted(learned.labels), object)
+        if len(self.classes_) == 1:
+            raise ValueError(f"the target holds one class only, {self.classes_[0]!r}: there is nothing to learn")
+        likelihood, known = class_likelihood(settings.likelihood, len(self.classes_)), self.classes_
+        codes = lambda y: np.searchsorted(known, y).astype(np.float64)
+        learn_source(self, settings, at, learned, codes, False, lambda y, weight: likelihood)
 
     def _fit(self, X, y, sample_weight, progress):
         settings = self._settings()

@@ -99,22 +99,51 @@ class GPRegressor(RegressorMixin, AbstractEstimator):
     ):
         store(locals())
 
-    def fit(self, X, y, sample_weight=None, *, noise_variance=None, progress: Progress | None = None):
-        """Fit to X [N, D] and y [N].
+    def fit(
+        self,
+        X,
+        y,
+        sample_weight=None,
+        *,
+        noise_variance=None,
+        progress: Progress | None = None,
+        checkpoint=None,
+        resume: bool = False,
+    ):
+        """Fit to X [N, D] and y [N]; or to a table X by name (Parquet or CSV files, a folder or glob of them, a table
+        of Arrow, a DataFrame) whose column is called y, part by part, so that it need not fit into memory.
 
         Parameters
         ----------
         sample_weight : [N], optional. Weight 2 means that the row was seen twice.
         noise_variance : [N], optional. Known noise variance of each row, in squared units of y, on top of the learned
         σ²; for the Gaussian likelihood. progress : called with a `Record` after every iteration (or segment of
-        minibatch steps).
+        minibatch steps). checkpoint : a folder in which the state of the fit is kept, every minute and when it is
+        stopped; with `resume` the fit that was stopped goes on. Such a fit reads arrays part by part, too.
 
         Raises
         ------
         ValueError : the data or a setting is unfit; the message names the column or setting and a remedy. Whatever is
         raised, an interrupt included, leaves the estimator as it was.
         """
+        if self._is_streamed(X, y, checkpoint, resume):
+            refused = {"sample_weight": sample_weight, "noise_variance": noise_variance}
+            return self._fit_streamed(X, y, refused, checkpoint, resume, progress)
         return self._whole(lambda model: model._fit(X, y, sample_weight, noise_variance, progress))
+
+    def _fit_source(self, at):
+        from .streaming import learn_source
+
+        settings = self._settings()
+        likelihood = regression_likelihood(settings.likelihood, settings.initial_noise)
+        if likelihood.support == "classes":
+            raise ValueError("an ordinal target needs the rows in memory: use another likelihood")
+        learned = at.learned(settings, False, lambda y, rows: check_target(likelihood, y, rows))
+        if max(abs(learned.target.least), abs(learned.target.most)) > LARGEST_TARGET:
+            raise ValueError(f"the target holds numbers beyond {LARGEST_TARGET:g}: give it in a larger unit")
+        scale_target = settings.scale_target and likelihood.support == "real"
+        self.levels_ = None
+        learn_source(self, settings, at, learned, lambda y: y, scale_target, likelihood.make)
 
     def _fit(self, X, y, sample_weight, noise_variance, progress):
         settings = self._settings()

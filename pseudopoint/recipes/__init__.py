@@ -1,18 +1,23 @@
 """How a model is fitted from start to finish: which method, how many pseudo-points, and each method's course."""
 
 from .families import FAMILIES
+from .keeping import AbstractKeeper, Nothing
 from .methods import fit_model
 from .search import Found, search
 from .settings import Fitted, Settings, Trial, choose_method, choose_num_inducing
+from .streamed import fit_rows
 
 __all__ = [
     "FAMILIES",
+    "AbstractKeeper",
     "Fitted",
     "Found",
+    "Nothing",
     "Settings",
     "Trial",
     "choose_method",
     "choose_num_inducing",
     "fit_model",
+    "fit_rows",
     "search",
 ]

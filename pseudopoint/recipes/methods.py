@@ -47,14 +47,14 @@ from .settings import COLLAPSED_ROWS, Fitted, Settings, choose_method, most_iter
 from .starts import (
     ERROR_ROWS,
     SAMPLE_ITERATIONS,
-    limited_lengthscales,
+    from_kernel,
     place_points,
     start_plain,
     start_raced,
     start_sparse,
 )
 
-__all__ = ["fit_model"]
+__all__ = ["fit_model", "how_it_ended", "steps_and_rate"]
 
 FLOAT32_ROWS = 1500  # from which an exact fit gains by a start in float32 more than its programs take to compile
 # Steps and rate of Adam for likelihoods whose rows tell less of the latent function than those of a Gaussian do.
@@ -143,17 +143,10 @@ def _fit_by(method, likelihood) -> Fit:
 def _fit_whole(bound, model, data, settings, progress, warm=None) -> Fitted:
     """A bound of the full Gaussian process, N³, by a compiled program."""
     prior = LengthscalePrior.around(model.kernel, settings)
-    start = _from_kernel(model, warm) if model.likelihood.gaussian_noise is None else warm or model
+    start = from_kernel(model, warm) if model.likelihood.gaussian_noise is None else warm or model
     result = maximise(OfBound(bound, solved=True), prior, start, data, settings.max_iter or 200, progress)
     report = result.aux._replace(predictor=result.aux.predictor.first(len(data)))
     return fitted_by(result, report, ())
-
-
-def _from_kernel(model: Model, warm: Model | None) -> Model:
-    """The model with the kernel of a warmer start, if there is one, within the limits of what few rows show."""
-    if warm is None:
-        return model
-    return Model(limited_lengthscales(warm.kernel, model.kernel), model.likelihood)
 
 
 def _fit_exact(model, data, settings, progress, warm=None) -> Fitted:
@@ -211,7 +204,7 @@ def _fit_varying(first: Fit, model, data, settings, progress, warm=None) -> Fitt
 def _fit_profile(model, data, settings, progress, warm=None) -> Fitted:
     """The bound at its best q, which an inner loop of natural gradients finds at every step of L-BFGS-B."""
     prior = LengthscalePrior.around(model.kernel, settings)
-    model, notes = start_raced(_from_kernel(model, warm), data, settings, prior)
+    model, notes = start_raced(from_kernel(model, warm), data, settings, prior)
     result, bound = maximise_profile(prior, model, data, settings.max_iter or 200, progress, *held_points(settings))
     return fitted_by(result, Report(bound, bound, np.inf, program(predictor_of, "once")(result.model)), notes)
 
@@ -235,7 +228,7 @@ def _fit_svgp(model, data, settings, progress, warm=None) -> Fitted:
 
 def _fit_minibatches(model, data, settings, progress, warm=None) -> Fitted:
     """As `_fit_svgp` under any likelihood; in the end q converges with all else held fixed."""
-    model, notes = start_plain(_from_kernel(model, warm), data, settings)
+    model, notes = start_plain(from_kernel(model, warm), data, settings)
     # Several latent functions spend most of their time in exponentials, which float32 computes faster.
     large = settings.optimiser == "auto" and (len(data) > RACE_ROWS or model.likelihood.latents > 1)
     float32_start = settings.float32_start and large and minibatches_in_float32(model, len(data))
@@ -248,7 +241,7 @@ def _fit_minibatches(model, data, settings, progress, warm=None) -> Fitted:
         options = Options(steps, settings.batch_size, tight=settings.tight, seed=settings.seed)
         learned = optimise("NGD", learned, data, options).model
     notes += (FLOAT32_NOTE,) * float32_start
-    return settle(result, learned, data, notes, converged=few)._replace(reason=_how_it_ended(settings, result))
+    return settle(result, learned, data, notes, converged=few)._replace(reason=how_it_ended(settings, result))
 
 
 def _fit_family(model, data, settings, progress, warm=None) -> Fitted:
@@ -263,7 +256,7 @@ def _fit_family(model, data, settings, progress, warm=None) -> Fitted:
     if settling is not None:
         state = start(model, settling, data, settings.seed + 1)
         model = fit(state, settling, data, steps=-(-len(data) // B), batch_size=B)[0].model
-    return settle(result, model, data, notes)._replace(reason=_how_it_ended(settings, result))
+    return settle(result, model, data, notes)._replace(reason=how_it_ended(settings, result))
 
 
 def _learn(model, data, settings, progress) -> tuple[OptimiseResult, AbstractStepper | None]:
@@ -271,7 +264,7 @@ def _learn(model, data, settings, progress) -> tuple[OptimiseResult, AbstractSte
 
     Steps that nobody has counted (`max_iter`), under a likelihood without closed form, end when the bound is flat.
     """
-    B, (steps, rate) = min(settings.batch_size, len(data)), _steps_and_rate(settings, model.likelihood)
+    B, (steps, rate) = min(settings.batch_size, len(data)), steps_and_rate(settings, model.likelihood)
     until_flat = settings.max_iter is None and model.likelihood.gaussian_noise is None
     optimiser = adam_until_flat(rate) if until_flat else adam(rate, steps)
     steppers = family_steppers(settings.posterior, len(data), B, optimiser, held_points(settings), settings.tight)
@@ -285,7 +278,7 @@ def _learn(model, data, settings, progress) -> tuple[OptimiseResult, AbstractSte
     return result, steppers[1]
 
 
-def _how_it_ended(settings, result: OptimiseResult) -> str:
+def how_it_ended(settings, result: OptimiseResult) -> str:
     """What `reason_` adds where steps ended before their number was reached."""
     most, steps = result.history[0].total, result.history[-1].step
     if settings.optimiser != "auto" or steps >= most:
@@ -293,7 +286,8 @@ def _how_it_ended(settings, result: OptimiseResult) -> str:
     return f"; ended after {steps:,} of at most {most:,} steps, because the bound was flat"
 
 
-def _steps_and_rate(settings, likelihood):
+def steps_and_rate(settings, likelihood) -> tuple[int, float]:
+    """Steps of minibatches at most, and Adam's rate."""
     steps, rate = (MORE_STEPS, HIGHER_RATE) if likelihood.gaussian_noise is None else (STEPS, RATE)
     return settings.max_iter or steps, settings.learning_rate or rate
 
@@ -302,7 +296,7 @@ def _optimise(model, data, settings, progress) -> OptimiseResult:
     """The named optimiser, or "NGD+Adam" with our steps and rate."""
     name, (steps, rate) = settings.optimiser, (settings.max_iter, settings.learning_rate)
     if name == "auto":
-        name, (steps, rate) = "NGD+Adam", _steps_and_rate(settings, model.likelihood)
+        name, (steps, rate) = "NGD+Adam", steps_and_rate(settings, model.likelihood)
     given = {"learn_inducing": settings.learn_inducing, "tight": settings.tight, "seed": settings.seed}
     try:
         return optimise(name, model, data, Options(steps, settings.batch_size, rate, **given), progress)

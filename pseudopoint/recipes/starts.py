@@ -22,7 +22,7 @@ from .settings import COLLAPSED_ROWS, choose_num_inducing
 
 __all__ = [
     "float32_start_on_sample",
-    "limited_lengthscales",
+    "from_kernel",
     "place_points",
     "start_plain",
     "start_raced",
@@ -180,6 +180,13 @@ def _limited(learned: Model, model: Model, dtype) -> Model:
         variance = np.minimum(kernel.scales[1], np.asarray(start[1]))
         kernel = eqx.tree_at(lambda k: k.scales[1], kernel, variance)
     return cast(Model(kernel, noisier), dtype)
+
+
+def from_kernel(model: Model, warm: Model | None) -> Model:
+    """The model with the kernel of a warmer start, if there is one, within the limits of what few rows show."""
+    if warm is None:
+        return model
+    return Model(limited_lengthscales(warm.kernel, model.kernel), model.likelihood)
 
 
 def limited_lengthscales(learned: AbstractKernel, start: AbstractKernel) -> AbstractKernel:

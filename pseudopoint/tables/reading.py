@@ -41,12 +41,12 @@ def read_table(path: str | PathLike[str], text: Collection[str] = (), missing: C
     as many cells as the header; `attrs["separator"]` keeps it. `TableError` if the table is damaged or has no rows.
     """
     path = Path(path)
-    with _named_errors(path):
+    with named_errors(path):
         if table_suffix(path) == ".parquet":
-            with _open_parquet(path) as file:
+            with open_parquet(path) as file:
                 frame = file.read().to_pandas(ignore_metadata=True)
         else:
-            options = _csv_options(path, text)
+            options = csv_options(path, text)
             frame = pd.read_csv(path, **options)
             frame.attrs["separator"] = options["sep"]
     if frame.empty:
@@ -64,7 +64,7 @@ def read_chunks(
     first chunk or at the damage.
     """
     path, start = Path(path), 0
-    with _named_errors(path):
+    with named_errors(path):
         words = [*missing] if table_suffix(path) == ".parquet" else [*missing, *encoder.csv_missing]
         for frame in _chunks(path, rows, encoder.text_columns):
             if not frame.empty:
@@ -86,20 +86,20 @@ def table_suffix(path: Path) -> str:
 
 def _chunks(path: Path, rows: int, text: Collection[str]) -> Iterator[pd.DataFrame]:
     if table_suffix(path) == ".parquet":
-        with _open_parquet(path) as file:
+        with open_parquet(path) as file:
             yield from (batch.to_pandas(ignore_metadata=True) for batch in file.iter_batches(batch_size=rows))
     else:
-        with cast(TextFileReader, pd.read_csv(path, chunksize=rows, **_csv_options(path, text))) as reader:
+        with cast(TextFileReader, pd.read_csv(path, chunksize=rows, **csv_options(path, text))) as reader:
             yield from reader
 
 
-def _open_parquet(path: Path) -> pq.ParquetFile:
+def open_parquet(path: Path) -> pq.ParquetFile:
     file = pq.ParquetFile(path, pre_buffer=False)  # reading ahead would keep the whole file in memory
     refuse_repeated(file.schema_arrow.names, f"{path}: ")
     return file
 
 
-def _csv_options(path: Path, text: Collection[str]) -> dict[str, Any]:
+def csv_options(path: Path, text: Collection[str]) -> dict[str, Any]:
     """Keyword arguments for `pandas.read_csv`, after a look at the beginning of the file."""
     compressed = table_suffix(path) == ".csv.gz"
     start = _csv_start(path, compressed)
@@ -163,7 +163,7 @@ def _no_rows(path: Path) -> TableError:
 
 
 @contextmanager
-def _named_errors(path: Path) -> Iterator[None]:
+def named_errors(path: Path) -> Iterator[None]:
     """Errors of pandas, pyarrow, gzip and the operating system become a `TableError` that names the file."""
     try:
         yield

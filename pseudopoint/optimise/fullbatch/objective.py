@@ -51,6 +51,10 @@ class Objective:
     the next evaluation (with the same shapes). Pass the number of rows as `scale`, so that tolerances mean the same for
     every table. `compile_mode` is that of `compilation.program`.
 
+    `compute(numbers, vector, data)` takes the place of the compiled program where the host sums over rows: it returns
+    the bound, its gradient as one array for each field, and aux. `keep` is called with the objective after every
+    iteration; `restore` goes on from what it kept.
+
     With `before`, the function is given `before(model, data)` in place of the data at every evaluation: a part of the
     work that the host does outside of a compiled program.
 
@@ -69,7 +73,10 @@ class Objective:
         progress: Progress | None = None,
         compile_mode: CompileMode = None,
         before: Callable[[Any, Any], Any] | None = None,
+        compute: Callable[[Any, Any, Any], tuple[Any, Any, Any]] | None = None,
+        keep: Callable[["Objective"], None] | None = None,
     ):
+        self.compute, self.keep = compute, keep
         self.function, self.has_aux, self.resume, self.before = function, has_aux, resume, before
         self.given = numbers, data
         self.numbers, self.data, self.scale, self.progress = numbers, data, scale, progress
@@ -94,6 +101,8 @@ class Objective:
 
     def _evaluate(self, x, data):
         vector, data = self._given(x, data)
+        if self.compute is not None:
+            return self.compute(self.numbers, vector, data)
         run = program(_value_and_gradient, self.compile_mode, (0, 1))
         return run(self.function, self.has_aux, self.numbers, vector, data)
 
@@ -154,8 +163,16 @@ class Objective:
         self.previous = x.copy()
         seconds, bound = time.perf_counter() - self.began, -self.lowest * self.scale
         self.history.append(Record(len(self.history) + 1, bound, norm, step, self.rejected, seconds, total))
+        if self.keep is not None:
+            self.keep(self)
         if self.progress is not None:
             self.progress(self.history[-1])
+
+    def restore(self, best: np.ndarray, history: list[Record], evaluations: int, rejected: int) -> None:
+        """Goes on from the best point and the history of a run that was stopped."""
+        self.best = self.previous = np.asarray(best, float)
+        self.history, self.evaluations, self.rejected = history, evaluations, rejected
+        self.began -= history[-1].seconds if history else 0.0
 
     def best_model(self) -> Any:
         """The model of the best point so far, in its own precision."""

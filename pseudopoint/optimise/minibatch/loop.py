@@ -1,6 +1,7 @@
 """The minibatch loop: draws rows, runs a stepper over them in compiled segments, and records a history."""
 
 import time
+from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
@@ -9,8 +10,8 @@ import numpy as np
 from jax import lax
 
 from ...compilation import bucket, program
-from ...data import Dataset, draw, padded, take
 from ...posteriors import Model
+from ...rows import Rows
 from ..result import FitError, Progress, Record
 from . import AbstractStepper
 from .stopping import begin_fall, end_of_fall, fall, is_flat
@@ -30,7 +31,7 @@ class TrainState(eqx.Module):
     rejected: int = eqx.field(static=True, default=0)
 
 
-def start(model: Model, stepper: AbstractStepper, data: Dataset, seed: int = 0) -> TrainState:
+def start(model: Model, stepper: AbstractStepper, data: Rows, seed: int = 0) -> TrainState:
     """The state before the first step. What it holds for each row, it holds for a `bucket` of them."""
     return TrainState(model, program(_first, "once", (2,))(stepper, model, bucket(len(data))), seed, 0)
 
@@ -73,41 +74,49 @@ def _record(state: TrainState, info: Any, seconds: float, last: int) -> Record:
     return Record(state.step, bound, norm, size, state.rejected, seconds, last)
 
 
+def _end(state: TrainState, made: tuple[Record, ...], steps: int, until_flat: bool) -> int:
+    """The step where a run of `steps` ends that has made those of some records."""
+    end = end_of_fall(state.stepper_state) if made and until_flat else None
+    return (made[0].total if made else state.step + steps) if end is None else end
+
+
 def fit(
     state: TrainState,
     stepper: AbstractStepper,
-    data: Dataset,
+    data: Rows,
     *,
     steps: int,
     batch_size: int,
     segment: int = 50,
     progress: Progress | None = None,
     until_flat: bool = False,
+    made: tuple[Record, ...] = (),
+    keep: Callable[[TrainState, tuple[Record, ...]], None] | None = None,
 ) -> tuple[TrainState, tuple[Record, ...]]:
     """`steps` more steps on minibatches of `data`, and one record per segment (the mean bound of its steps).
 
     A segment has about `segment` steps: between a tenth and twice as many where that makes all segments equally long,
     because every length is a program to compile. For the same reason a table of at most `batch_size` rows is padded
-    with rows of weight zero to a `bucket`. Rows stay on the host until their segment runs, so that `data` may be larger
-    than the memory of the device. Raises FitError when all steps of a segment are rejected.
+    with rows of weight zero to a `bucket`. Rows stay where they are until their segment runs, so that `data` may be
+    larger than the memory of the device. Raises FitError when all steps of a segment are rejected.
+
+    `keep` is given the state and the records after every segment. A run that was stopped goes on, bit for bit, from
+    them: the state, the same `steps`, and those records as `made`, of the steps that were made already.
 
     `until_flat` takes `steps` as a limit, for a stepper with `adam_until_flat`: once the bound is flat (`is_flat`, of
     segments of 25 steps), or as few steps are left as that takes, the rate falls to zero, where the fit ends.
     """
-    weight = float(np.sum(np.asarray(data.weight)))
-    if batch_size >= len(data):
-        data = padded(data, bucket(len(data)))
-        batch_size = len(data)
+    weight = data.total_weight
+    data, batch_size = data.for_batches(batch_size)
     segment = min(SEGMENT, steps) if until_flat else _equal_segments(steps, segment)
-    history: list[Record] = []
-    last = state.step + steps
+    history = [*made]
+    last = _end(state, made, steps, until_flat)
     # With several latent functions, XLA's default loops make the steps of softmax a quarter faster.
     run = program(_segment, "brief" if state.model.likelihood.latents == 1 else None)
-    clock = time.perf_counter()
+    clock = time.perf_counter() - (made[-1].seconds if made else 0)
     while state.step < last:
         count = min(segment, last - state.step)
-        rows = draw(len(data), batch_size, state.seed, state.step, count)
-        batches = take(data, rows)
+        batches, rows = data.minibatches(batch_size, state.seed, state.step, count)
         (model, inner), info = run(stepper, state.model, state.stepper_state, batches, rows, len(data))
         info = jax.tree.map(np.asarray, info)
         bad = int(np.sum(info.rejected))
@@ -118,6 +127,8 @@ def fit(
         if until_flat:
             state, last = _falling(state, [record.bound for record in history], segment, weight, last)
             history[-1] = history[-1]._replace(total=last)
+        if keep is not None:
+            keep(state, tuple(history))
         if progress is not None:
             progress(history[-1])
     return state, tuple(history)

@@ -1,0 +1,93 @@
+"""What a streamed fit costs beside the same fit in memory: seconds of a step or a pass, and peak memory.
+
+    python benchmarks/scale.py --rows 20000000 --columns 8 --out scale.jsonl
+
+Writes a Parquet table of so many rows (once, in --folder), then runs each case in a process of its own, because peak
+memory is that of a process: minibatch steps and full passes, streamed and in memory, and scoring.
+"""
+
+import argparse
+import json
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from provenance import provenance
+
+GROUP = 500_000
+STEPS = {"svgp": 400, "collapsed": 4}
+
+
+def write(path: Path, rows: int, columns: int) -> None:
+    """A smooth target of two columns, with noise."""
+    rng, names = np.random.default_rng(0), [f"x{j}" for j in range(columns)]
+    schema = pa.schema([(name, pa.float64()) for name in [*names, "y"]])
+    with pq.ParquetWriter(path, schema) as writer:
+        for start in range(0, rows, GROUP):
+            X = rng.normal(size=(min(GROUP, rows - start), columns))
+            y = np.sin(2 * X[:, 0]) * np.cos(X[:, 1 % columns]) + 0.3 * rng.normal(size=len(X))
+            writer.write_table(pa.table([*X.T, y], schema=schema))
+
+
+def case(path: Path, method: str, streamed: bool, M: int) -> dict:
+    """Seconds of one step or pass, by the history, and peak memory in MB."""
+    from pseudopoint import GPRegressor
+
+    settings = {"effort": "fast", "method": method, "num_inducing": M, "max_iter": STEPS[method], "inducing": "kmeans"}
+    begin = time.perf_counter()
+    if streamed:
+        model = GPRegressor(**settings).fit(path, "y")
+    else:
+        table = pq.read_table(path)
+        X = np.column_stack([table[name] for name in table.column_names if name != "y"])
+        model = GPRegressor(**settings).fit(X, table["y"].to_numpy())
+    seconds, steps = model.history_["seconds"], model.history_["step"]
+    each = float((seconds[-1] - seconds[0]) / max(steps[-1] - steps[0], 1))
+    return {"seconds_each": each, "seconds": time.perf_counter() - begin, "steps": int(steps[-1])}
+
+
+def score(path: Path, M: int) -> dict:
+    """Seconds of a score of all rows by a model of the first of them."""
+    from pseudopoint.commands import fit_table, score_table
+
+    with tempfile.TemporaryDirectory() as folder:
+        head, model = Path(folder) / "head.parquet", Path(folder) / "model"
+        pq.write_table(pq.ParquetFile(path).read_row_group(0).slice(0, 20_000), head)
+        fit_table(head, "y", out=model, effort="fast", method="collapsed", num_inducing=M, max_iter=5)
+        begin = time.perf_counter()
+        result = score_table(model, path)
+        return {"seconds": time.perf_counter() - begin, "rows": result["rows"]}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rows", type=int, default=20_000_000)
+    parser.add_argument("--columns", type=int, default=8)
+    parser.add_argument("--inducing", type=int, default=300)
+    parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()))
+    parser.add_argument("--out", type=Path, default=Path("scale.jsonl"))
+    parser.add_argument("--case", help="one of svgp, collapsed, score, with -memory for rows in memory; else all")
+    given = parser.parse_args()
+    path = given.folder / f"scale-{given.rows}x{given.columns}.parquet"
+    if not path.exists():
+        write(path, given.rows, given.columns)
+    if given.case is None:
+        for name in ("svgp", "svgp-memory", "collapsed", "collapsed-memory", "score"):
+            subprocess.run([sys.executable, __file__, *sys.argv[1:], "--case", name], check=True)
+        return
+    method, _, place = given.case.partition("-")
+    found = score(path, given.inducing) if method == "score" else case(path, method, not place, given.inducing)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    row = {"suite": "scale", "case": given.case, "rows": given.rows, "columns": given.columns, "M": given.inducing}
+    with open(given.out, "a") as file:
+        file.write(json.dumps(row | found | {"peak_mb": peak} | provenance()) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,133 @@
+"""`fit` of tables that need not fit into memory, and the choice between that and a fit in memory."""
+
+import os
+import time
+from collections.abc import Collection, Iterator
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from pseudopoint.commands.about import about
+from pseudopoint.commands.choice import implied_task
+from pseudopoint.commands.kinds import AbstractKind, Classification, Regression, Result, Scored
+from pseudopoint.commands.steps import CHUNK_ROWS, check_places, make_estimator, named_columns, write_files
+from pseudopoint.commands.steps import fit_table as fit_in_memory
+from pseudopoint.estimators.checks import seed_of
+from pseudopoint.estimators.streaming import Streaming
+from pseudopoint.optimise.result import Progress
+from pseudopoint.tables import TableEncoder, TableSource, looks_like_classes, open_source, table_chunks, table_head
+from pseudopoint.tables.learning import held_out
+from pseudopoint.tables.missing import without_words
+from pseudopoint.tables.source import table_bytes, table_files
+
+__all__ = ["fit_table"]
+
+MOST_HELD_OUT = 100_000  # rows of a streamed table
+SHARE = 0.7  # of the free memory that a fit in memory may take
+
+
+def fit_table(
+    table: str | Path,
+    target: str,
+    *,
+    stream: bool | None = None,
+    checkpoint: str | Path | None = None,
+    resume: bool = False,
+    **options: Any,
+) -> Result:
+    """`steps.fit_table`, which has the other options, or the same part by part: `stream` says which. Where it is None,
+    tables of several files, fits with a checkpoint, and tables that would not fit into memory are streamed.
+
+    `checkpoint` is a folder that keeps the state of the fit, from which `resume` goes on. A streamed fit holds out at
+    most 100,000 rows. Raises TableError, FitError or ValueError, each with one sentence.
+    """
+    several = len(table_files(table)) > 1 or Path(table).is_dir()
+    if stream is False and (checkpoint is not None or resume or several):
+        raise ValueError("a checkpoint, a folder and several files need a streamed fit: leave --no-stream out")
+    needed = several or checkpoint is not None or resume
+    if stream or needed or (stream is None and Path(table).exists() and table_bytes(table) > SHARE * _free_memory()):
+        return _fit_streamed(table, target, checkpoint=checkpoint, resume=resume, **options)
+    return fit_in_memory(table, target, **options)
+
+
+def _free_memory() -> float:
+    """Bytes that this process may still take; infinite where the system does not say."""
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        return 1024.0 * next(int(line.split()[1]) for line in lines if line.startswith("MemAvailable"))
+    except (OSError, StopIteration, ValueError):
+        names = getattr(os, "sysconf_names", {})
+        known = "SC_PHYS_PAGES" in names
+        return float(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")) if known else float("inf")
+
+
+def _fit_streamed(
+    table: str | Path,
+    target: str,
+    *,
+    checkpoint: str | Path | None,
+    resume: bool,
+    task: str = "auto",
+    likelihood: str = "auto",
+    test_fraction: float = 0.1,
+    test: str | Path | None = None,
+    missing: Collection[str] = (),
+    out: str | Path | None = None,
+    report: str | Path | None = None,
+    random_state: int = 0,
+    progress: Progress | None = None,
+    **settings: Any,
+) -> Result:
+    if not 0 <= test_fraction < 1:
+        raise ValueError(f"the test fraction must be at least 0 and below 1, not {test_fraction}")
+    check_places(out, report)
+    classes, why = _task(table, target, task, likelihood, missing)
+    settings |= {"random_state": seed_of(random_state)}
+    settings |= {"likelihood": likelihood} if likelihood != "auto" else {}
+    model = make_estimator(classes, settings)
+    with open_source(table, [target] if classes else [], missing) as source:
+        share = 0.0 if test is not None else min(test_fraction, MOST_HELD_OUT / len(source))
+        at = Streaming(source, target, missing, share, checkpoint, resume, progress)
+        start = time.perf_counter()
+        model.fit_source(at)
+        seconds = time.perf_counter() - start
+        encoder, rows = TableEncoder.from_dict(model.encoder_), int(model.rows_)
+        for name in ("encoder_", "rows_", "feature_names_in_"):  # the model is given features, as one fitted in memory
+            vars(model).pop(name)
+        kind = (Classification if classes else Regression)(model, encoder)
+        result, scored = _result(kind, rows, why, seconds), _scored(kind, source, share, test)
+    if scored is not None:
+        result["test"] = kind.measures(scored) if scored.rows else None
+        result["notes"] += scored.notes
+    return result | write_files(kind, result, scored, table, out, report)
+
+
+def _result(kind: AbstractKind, rows: int, why: str, seconds: float) -> Result:
+    names = kind.encoder.feature_names
+    result: Result = {"target": kind.encoder.target_name, "rows": rows, "features": names}
+    result |= {"task": kind.task, "task_reason": why} | about(kind, rows)
+    return result | {"seconds": seconds, "test": None, "notes": named_columns(kind.model.notes_, names)}
+
+
+def _task(table, target: str, task: str, likelihood: str, missing: Collection[str]) -> tuple[bool, str]:
+    """Whether the target holds classes, and why: by what the user says, or by the first rows."""
+    chosen, why = implied_task(task, likelihood)
+    if chosen != "auto":
+        return chosen == "classification", why
+    classes, reason = looks_like_classes(without_words(table_head(table), missing), target)
+    return classes, f"{reason} (in its first rows)"
+
+
+def _scored(kind: AbstractKind, source: TableSource, share: float, test: str | Path | None) -> Scored | None:
+    """The rows held out, or those of the test table; None if there are none."""
+    if test is not None:
+        return kind.score(table_chunks(test, CHUNK_ROWS, kind.encoder))
+    return kind.score(_held_out(source, share, kind.model.random_state)) if share else None
+
+
+def _held_out(source: TableSource, share: float, seed: int) -> Iterator[pd.DataFrame]:
+    for i, part in enumerate(source.parts):
+        held = held_out(part.rows, i, share, seed)
+        if held.any():
+            yield source.part(i).loc[held]

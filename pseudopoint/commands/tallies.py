@@ -1,0 +1,92 @@
+"""Measures of predictions whose rows come in chunks and are not kept: memory does not grow with the table."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple, final
+
+import numpy as np
+
+from pseudopoint import metrics
+from pseudopoint.tables.learning import Moments
+
+__all__ = ["ClassTally", "Columns", "NumberTally", "Result", "Scored"]
+
+Result = dict[str, Any]
+Columns = dict[str, np.ndarray]
+
+
+class Scored(NamedTuple):
+    """Truths and predictions of the rows that could be scored, one array each, and notes on the others."""
+
+    columns: Columns
+    rows: int
+    notes: list[str]
+
+
+Measures = Callable[[Scored], Result]
+
+
+def _of_chunk(measures: Measures, columns: Columns) -> tuple[Result, int]:
+    rows = len(columns["y"])
+    return measures(Scored(columns, rows, [])), rows
+
+
+def _averaged(one: Result, other: Result, share: float) -> Result:
+    """Means over the rows of both, of which `other` has that share; what is no number is that of the other."""
+    number = lambda value: isinstance(value, float | int) and not isinstance(value, bool)
+    mean = lambda a, b: a + share * (b - a) if number(a) and number(b) else b
+    return {name: mean(one[name], value) for name, value in other.items()} if one else other
+
+
+@final
+class NumberTally:
+    """The measures of regression: means are averaged, RMSE and R² come from sums of squares in units of `scale`."""
+
+    def __init__(self, measures: Measures, scale: float):
+        self._measures, self._scale = measures, scale
+        self._mean: Result = {}
+        self._rows, self._squares, self._y = 0, 0.0, Moments()
+
+    def add(self, columns: Columns) -> None:
+        """A chunk of rows."""
+        part, rows = _of_chunk(self._measures, columns)
+        self._rows += rows
+        self._mean = _averaged(self._mean, part, rows / self._rows)
+        with np.errstate(over="ignore"):
+            self._squares += rows * (part["rmse"] / self._scale) ** 2
+            self._y += Moments.of(columns["y"] / self._scale)
+
+    def result(self) -> Result:
+        """Of all rows."""
+        r2 = 1.0 - self._squares / self._y.squares if self._y.squares else float(self._squares == 0.0)
+        rmse = self._scale * float(np.sqrt(self._squares / self._rows))
+        return self._mean | {"rows": self._rows, "rmse": rmse, "r2": r2}
+
+
+@final
+class ClassTally:
+    """The measures of classification: means are averaged, calibration and the majority come from counts."""
+
+    def __init__(self, measures: Measures, probabilities: Callable[[Scored], np.ndarray], classes: list[str]):
+        self._measures, self._probabilities, self._classes = measures, probabilities, classes
+        self._mean: Result = {}
+        self._rows, self._counts, self._gaps, self._binned = 0, np.zeros(len(classes), int), np.zeros(()), np.zeros(())
+
+    def add(self, columns: Columns) -> None:
+        """A chunk of rows."""
+        part, rows = _of_chunk(self._measures, columns)
+        self._rows += rows
+        self._mean = _averaged(self._mean, part, rows / self._rows)
+        self._counts = self._counts + np.bincount(columns["y"], minlength=len(self._classes))
+        P = self._probabilities(Scored(columns, rows, []))
+        confidence, share, count = metrics.reliability(columns["y"], P, 15)
+        self._gaps = self._gaps + np.where(count > 0, count * (share - confidence), 0.0)
+        self._binned = self._binned + count
+
+    def result(self) -> Result:
+        """Of all rows."""
+        majority = {
+            "majority_class": self._classes[self._counts.argmax()],
+            "majority_accuracy": float(self._counts.max() / self._rows),
+        }
+        error = float(np.sum(np.abs(self._gaps)) / np.sum(self._binned))
+        return self._mean | majority | {"rows": self._rows, "calibration_error": error}

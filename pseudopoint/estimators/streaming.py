@@ -1,0 +1,170 @@
+"""Fits of estimators to tables by name, which need not fit into memory."""
+
+from collections.abc import Callable, Collection
+from contextlib import closing, nullcontext
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from ..compilation import forget_programs, keeping_programs
+from ..data import Dataset, Standardiser, dataset
+from ..kernels import AbstractKernel
+from ..likelihoods import AbstractLikelihood, Offset
+from ..names import Settings
+from ..optimise.result import Progress
+from ..processes import computing, one_blas_thread
+from ..recipes import AbstractKeeper, Trial, fit_rows
+from ..tables import LearnedTable, TableRows, TableSource, arrays_source, learn_table, open_source
+from .base import given_points, start_kernel
+from .checkpoints import fingerprint, opened
+from .choosing import Chosen, searched, table
+
+__all__ = ["Streaming", "fit_streamed", "learn_source"]
+
+FEW = 20_000  # rows of the sample on which a fit starts
+TARGET = "the target"  # the name of y, where X and y are arrays
+
+
+class Streaming:
+    """What a fit to a source is given: the source, the target's name, words for gaps, the share of rows held out, the
+    folder of a checkpoint (or None), whether it resumes, and progress."""
+
+    def __init__(
+        self,
+        source: TableSource,
+        target: str,
+        missing: Collection[str] = (),
+        share: float = 0.0,
+        checkpoint: Any = None,
+        resume: bool = False,
+        progress: Progress | None = None,
+    ):
+        self.source, self.target, self.missing, self.share = source, target, missing, share
+        self.checkpoint, self.resume, self.progress = checkpoint, resume, progress
+
+    def learned(self, settings: Settings, classes: bool, check: Callable = lambda y, rows: None) -> LearnedTable:
+        """What one pass over the table tells."""
+        given = self.missing, self.share, settings.seed, check
+        learned = learn_table(self.source, self.target, classes, *given)
+        if self.target == TARGET:
+            _refuse_gaps(learned, len(self.source))
+        return learned
+
+
+def fit_streamed(model: Any, X: Any, y: Any, refused: dict[str, Any], checkpoint: Any, resume: bool, progress: Any):
+    """Fit an estimator to a table by name, X, whose column y is the target, or to arrays, part by part.
+
+    `refused` are the arguments that such a fit does not take. Raises ValueError, TableError or FitError.
+    """
+    for name, value in refused.items():
+        if value is not None:
+            raise ValueError(
+                f"{name} needs the rows in memory: leave it out of a fit to a table by name or a checkpoint"
+            )
+    arrays = not isinstance(y, str)
+    with nullcontext(arrays_source(*_checked(X, y), TARGET)) if arrays else open_source(X) as source:
+        options = {"checkpoint": checkpoint, "resume": resume, "progress": progress}
+        model._fit_source(Streaming(source, TARGET if arrays else y, **options))
+    if arrays and isinstance(X, pd.DataFrame):
+        model.feature_names_in_ = np.asarray(X.columns.map(str), object)
+
+
+def _refuse_gaps(learned: LearnedTable, rows: int) -> None:
+    """Arrays have no gaps; those of a table are filled."""
+    gaps = [f"column {column.name}" for column in learned.encoder.columns if column.indicator]
+    for name in gaps + ["the target"] * int(learned.counts.sum() < rows):
+        raise ValueError(f"{name} contains NaN: drop those rows or impute the values")
+
+
+def _checked(X: Any, y: Any) -> tuple[np.ndarray, np.ndarray]:
+    X, y = np.asanyarray(X), np.asanyarray(y)
+    if X.ndim != 2 or y.shape != X.shape[:1] or X.dtype.kind not in "biuf":
+        raise ValueError(f"X has shape {X.shape} and y {y.shape}: give an array of numbers [N, D] and one [N]")
+    return X, y
+
+
+def learn_source(
+    model: Any,
+    settings: Settings,
+    at: Streaming,
+    learned: LearnedTable,
+    codes: Callable[[np.ndarray], np.ndarray],
+    scale_target: bool,
+    likelihood: Callable[[np.ndarray, np.ndarray], AbstractLikelihood],
+) -> None:
+    """Fit an estimator to the rows of a source, as `AbstractEstimator._learn` does to arrays; `codes` maps targets to
+    numbers."""
+    forget_programs()
+    precision, D = model._precision, len(learned.mean)
+    as_it_is = Standardiser(np.arange(D), np.zeros(D), np.ones(D), 0.0, 1.0)
+    held = at.share, settings.seed
+    raw_rows = TableRows(at.source, learned.encoder, learned.counts, held, codes, as_it_is, None, "float64")
+    if len(raw_rows) < 2:
+        raise ValueError(f"a fit needs at least 2 rows with a target, and {at.target!r} has one in the table")
+    names = np.asarray(learned.encoder.feature_names, object)
+    known = fingerprint(
+        names, len(raw_rows), learned.mean, learned.spread, learned.target, sorted(learned.labels.items())
+    )
+    keeper = opened(at.checkpoint, at.resume, settings, known)
+    try:
+        with computing(precision), one_blas_thread(), keeping_programs():
+            raw = raw_rows.sample(FEW, settings.seed)
+            _fit(model, settings, at, learned, raw_rows, raw, scale_target, likelihood, keeper)
+    finally:
+        keeper.flush()
+    model.n_features_in_, model.rows_ = D, len(raw_rows)
+    for name in ("feature_names_in_", "encoder_"):
+        vars(model).pop(name, None)
+    if at.target != TARGET:
+        model.feature_names_in_, model.encoder_ = names, learned.encoder.to_dict()
+
+
+def _fit(model, settings, at, learned, raw_rows, raw: Dataset, scale_target, likelihood, keeper: AbstractKeeper):
+    precision, said = model._precision, list(learned.notes)
+    scaled = bool(settings.scale_inputs)
+    own = isinstance(settings.kernel, AbstractKernel) and (settings.scale_inputs == "auto" or not scaled)
+    target = (learned.target.mean, learned.target.spread) if scale_target else (0.0, 1.0)
+    moments = learned.mean, learned.spread
+    scaling = Standardiser.of_moments(moments, raw.X, target, own or scaled, ignore_constant=not own)
+    y = scaling.target(np.asarray(raw.y))
+    few = dataset(scaling.inputs(raw.X, precision), y, dtype=precision)
+    described = likelihood(y, np.ones_like(y))
+
+    def choose():
+        found = searched(settings, described, few, scaling, scale_target, learned.target.least)
+        if found is not None:
+            return _tree(found.base, found.model, found.inputs, found.target, found.trials)
+        kernel, about = start_kernel(settings, np.asarray(few.X), y, scale_target, scaling if own else None)
+        return _tree(kernel, notes=about)
+
+    tree = keeper.stage("chosen", choose)
+    chosen, said = _chosen(tree, raw, few, scaling, precision), said + tree["notes"]
+    with closing(raw_rows.scaled(chosen.scaling, chosen.warp, precision)) as rows:
+        if chosen.warp is not None:
+            chosen = chosen._replace(jacobian=keeper.stage("jacobian", rows.log_slopes))
+        if not isinstance(settings.inducing, str):
+            settings = settings._replace(inducing=given_points(settings.inducing, chosen.scaling, rows.num_columns))
+        centred = Offset.around(described, np.asarray(chosen.data.y), np.asarray(chosen.data.weight))
+        given = chosen.kernel, centred, rows, chosen.data, settings, keeper, at.progress, chosen.warm
+        fitted = fit_rows(*given)
+    model.selection_ = table(chosen.trials + fitted.trials)
+    model._keep(chosen, fitted, own, said, fitted.history[-1].total if fitted.history else 0)
+
+
+def _tree(kernel, warm=None, warps=(), warp=None, trials=(), notes=()) -> dict[str, Any]:
+    """What is kept of a choice."""
+    trials = [list(trial) for trial in trials]
+    return {"kernel": kernel, "warm": warm, "warps": warps, "warp": warp, "trials": trials, "notes": list(notes)}
+
+
+def _chosen(tree: dict[str, Any], raw: Dataset, few: Dataset, scaling: Standardiser, precision: str) -> Chosen:
+    """What a search chose, with the sample as the model sees it."""
+    warps, warp, y = tree["warps"], tree["warp"], np.asarray(few.y)
+    if any(each is not None for each in warps):
+        scaling = replace(scaling, warps=tuple(warps))
+    y = y if warp is None else warp(y)
+    data = dataset(scaling.inputs(raw.X, precision), y, dtype=precision)
+    trials = tuple(Trial(*trial) for trial in tree["trials"])
+    return Chosen(tree["kernel"], data, scaling, tree["warm"], warp, 0.0, trials)

@@ -1,0 +1,146 @@
+"""A fit to rows that are not all in memory: starts on a sample, then full passes by chunks or minibatches."""
+
+from typing import Any
+
+import numpy as np
+
+from ..bounds import COLLAPSED, collapsed_report, elbo_report, summed_gradient
+from ..data import Dataset
+from ..gaussians import MeanPrecision
+from ..kernels import AbstractKernel
+from ..likelihoods import AbstractLikelihood
+from ..optimise.fullbatch import FitError, Objective, OptimiseResult, lbfgsb_in_rounds
+from ..optimise.minibatch import adam_until_flat
+from ..optimise.minibatch.loop import fit, start
+from ..optimise.named import adam, in_coordinates
+from ..optimise.result import Progress
+from ..params import cast, trainable
+from ..posteriors import Model, Whitened
+from ..rows import Rows
+from ..starts.inducing import sample
+from .ends import fitted_by
+from .families import family_steppers, prior_q
+from .keeping import AbstractKeeper, continued, descent_kept, keeping_steps
+from .methods import how_it_ended, steps_and_rate
+from .objectives import FEW, MIN_GAIN, MIN_GAIN_OF_A_ROW, PROBE_ROWS, Report, explain, held_points
+from .prior import LengthscalePrior
+from .settings import COLLAPSED_ROWS, Fitted, Settings, choose_num_inducing, most_iterations
+from .starts import from_kernel, start_plain, start_sparse
+
+__all__ = ["fit_rows"]
+
+SETTLING = 2000  # steps of q alone at the end, at most one for each batch of rows
+
+
+def fit_rows(
+    kernel: AbstractKernel,
+    likelihood: AbstractLikelihood,
+    rows: Rows,
+    few: Dataset,
+    settings: Settings,
+    keeper: AbstractKeeper,
+    progress: Progress | None = None,
+    warm: Model | None = None,
+) -> Fitted:
+    """A model of `rows`, standardised, as `fit_model` makes one of a table in memory. `few` are a sample of the rows,
+    on which pseudo-points and hyperparameters start.
+
+    A Gaussian likelihood takes full passes up to 50,000 rows, or with method="collapsed" for any number, and
+    minibatches otherwise. Stages that the `keeper` has are not computed again. Raises FitError with cause and remedy.
+    """
+    method, reason = _chosen(settings, likelihood, len(rows))
+    if isinstance(settings.inducing, str):
+        settings = settings._replace(num_inducing=settings.num_inducing or choose_num_inducing(len(rows)))
+    model, prior = cast(Model(kernel, likelihood), few.X.dtype), LengthscalePrior.around(kernel, settings)
+    warm = None if warm is None else cast(Model(warm.kernel, warm.likelihood), few.X.dtype)
+    conjugate = likelihood.gaussian_noise is not None and settings.posterior == "whitened"
+
+    def first():
+        if not conjugate:
+            return start_plain(from_kernel(model, warm), few, settings)
+        return start_sparse(model, few, settings, prior, warm)[:2]
+
+    try:
+        model, notes = keeper.stage("start", first)
+        model = cast(model, few.X.dtype)
+        run = _full_passes if method == "collapsed" else _minibatches
+        fitted = run(model, prior, rows, few, settings, keeper, progress, notes, conjugate)
+    except FitError as error:
+        raise FitError(f"{error}: {explain(model, few)}" if "reject" in str(error) else str(error)) from None
+    if not np.isfinite(fitted.bound):
+        raise FitError(explain(fitted.model, few))
+    return fitted._replace(method=method, reason=reason + fitted.reason)
+
+
+def _chosen(settings: Settings, likelihood: AbstractLikelihood, N: int) -> tuple[str, str]:
+    if settings.optimiser != "auto":
+        raise FitError(f"optimiser={settings.optimiser!r} needs the rows in memory: leave it out for a streamed table")
+    if likelihood.varying_noise:
+        raise FitError("noise that depends on x needs the rows in memory: use likelihood='gaussian' or 'student_t'")
+    closed = likelihood.gaussian_noise is not None and settings.posterior == "whitened"
+    if settings.method == "auto":
+        if closed and N <= COLLAPSED_ROWS:
+            return "collapsed", f"{N} rows: full passes are affordable up to {COLLAPSED_ROWS}"
+        return "svgp", f"{N} rows: minibatches"
+    if settings.method == "svgp" or (settings.method == "collapsed" and closed):
+        return settings.method, "chosen by the user"
+    if settings.method == "collapsed":
+        raise FitError("method='collapsed' of a streamed table is for a Gaussian likelihood: use method='svgp'")
+    raise FitError(f"method={settings.method!r} needs the rows in memory: use 'svgp' or 'collapsed'")
+
+
+def _penalty(model: Model, prior: LengthscalePrior) -> Any:
+    return prior.penalty(model.kernel)
+
+
+def _full_passes(model, prior, rows: Rows, few: Dataset, settings, keeper, progress, notes, conjugate) -> Fitted:
+    """L-BFGS-B on the collapsed bound, whose value and gradient take two passes over the rows."""
+    numbers, scale = trainable(model, *held_points(settings)), rows.total_weight
+    compute = lambda *at: summed_gradient(COLLAPSED, settings.tight, _penalty, *at)
+    options: dict[str, Any] = {"has_aux": True, "scale": scale, "progress": progress, "compute": compute}
+    objective = Objective(COLLAPSED.whole, numbers, (rows, prior), **options)
+    descent_kept(keeper, "descent", objective)
+    probe = (cast(sample(few, PROBE_ROWS, 0), few.X.dtype), prior) if numbers.size > FEW else None
+    gain = max(MIN_GAIN, MIN_GAIN_OF_A_ROW * scale)
+    most = most_iterations(settings, len(rows), len(model.posterior.Z))
+    if len(objective.history) < most:
+        result = lbfgsb_in_rounds(objective, max_iter=most, probe=probe, min_gain=gain)
+    else:  # all iterations had been made when the run was stopped
+        objective.start()
+        result = objective.result(False)
+    return fitted_by(result, Report(*collapsed_report(result.model, rows)), notes, settings.tight)
+
+
+def _minibatches(model, prior, rows: Rows, few: Dataset, settings, keeper, progress, notes, conjugate) -> Fitted:
+    """Natural gradients and Adam on minibatches; in the end q is the best one, or converges with all else held."""
+    if conjugate:
+        Z = model.posterior.Z
+        model = Model(model.kernel, model.likelihood, Whitened(Z, prior_q(Z)))
+    elif settings.posterior == "whitened":
+        model = in_coordinates(model, MeanPrecision)
+    B, (steps, rate) = min(settings.batch_size, len(rows)), steps_and_rate(settings, model.likelihood)
+    until_flat = settings.max_iter is None and model.likelihood.gaussian_noise is None
+    optimiser = adam_until_flat(rate) if until_flat else adam(rate, steps)
+    learning, settling = family_steppers(
+        settings.posterior, len(rows), B, optimiser, held_points(settings), settings.tight
+    )
+    state, history = _steps("steps", model, learning, rows, settings.seed, steps, B, keeper, progress, until_flat)
+    result = OptimiseResult(state.model, None, history[-1].bound, history, history[-1].step, state.rejected, True)
+    if conjugate:
+        return fitted_by(result, Report(*collapsed_report(result.model, rows)), notes, settings.tight)
+    if settling is not None:
+        epoch = min(-(-len(rows) // B), SETTLING)
+        state, _ = _steps("settling", state.model, settling, rows, settings.seed + 1, epoch, B, keeper)
+    settled = result._replace(model=state.model)
+    return fitted_by(settled, Report(*elbo_report(settled.model, rows)), notes)._replace(
+        reason=how_it_ended(settings, result)
+    )
+
+
+def _steps(stage, model, stepper, rows, seed, steps, B, keeper, progress=None, until_flat=False):
+    """The steps of one stage, from where a run that was stopped had kept them."""
+    state, made = continued(keeper, stage, start(model, stepper, rows, seed))
+    if made and made[-1].step >= made[-1].total:
+        return state, made
+    options: dict[str, Any] = {"progress": progress, "until_flat": until_flat, "made": made}
+    return fit(state, stepper, rows, steps=steps, batch_size=B, keep=keeping_steps(keeper, stage), **options)

@@ -1,0 +1,198 @@
+"""What one reading of a large table tells: its encoder, exact means and variances, gaps, categories and the target."""
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass, replace
+from typing import NamedTuple, cast
+
+import numpy as np
+import pandas as pd
+
+from pseudopoint.tables.columns import Column, refuse_infinite
+from pseudopoint.tables.encoder import TableEncoder
+from pseudopoint.tables.formats import MAX_CATEGORIES, values_of
+from pseudopoint.tables.messages import TableError, row_count
+from pseudopoint.tables.missing import text_of, without_words
+from pseudopoint.tables.source import TableSource, read_ahead
+from pseudopoint.tables.target import drop_missing_target, tidy
+
+__all__ = ["LearnedTable", "Moments", "held_out", "learn_table"]
+
+SAMPLE_ROWS = 100_000  # that decide how text is read, and the medians; of a smaller table all rows
+SAMPLE_PARTS = 32  # from which they come
+MOST_TEXTS = 10_000  # different texts of a column that are counted
+HELD_OUT = 7  # of the generators that hold rows out
+
+
+@dataclass(frozen=True)
+class Moments:
+    """Number, mean and sum of squared deviations of some numbers, and the least and greatest of them."""
+
+    count: int = 0
+    mean: float = 0.0
+    squares: float = 0.0
+    least: float = np.inf
+    most: float = -np.inf
+
+    @classmethod
+    def of(cls, values: np.ndarray) -> "Moments":
+        """Of an array [n]."""
+        if not len(values):
+            return cls()
+        mean = float(np.mean(values))
+        return cls(len(values), mean, float(np.sum((values - mean) ** 2)), float(values.min()), float(values.max()))
+
+    def __add__(self, other: "Moments") -> "Moments":
+        """Of both together (Chan, Golub and LeVeque 1979)."""
+        count = self.count + other.count
+        if not count:
+            return self
+        share, step = other.count / count, other.mean - self.mean
+        squares = self.squares + other.squares + step**2 * self.count * share
+        ends = min(self.least, other.least), max(self.most, other.most)
+        return Moments(count, self.mean + step * share, squares, *ends)
+
+    @property
+    def spread(self) -> float:
+        """The standard deviation, population form."""
+        return float(np.sqrt(self.squares / max(self.count, 1)))
+
+
+class LearnedTable(NamedTuple):
+    """The encoder; rows with a target in each part that are not held out; means and standard deviations of the features
+    [D]; moments of a target of numbers, or counts of the labels; and notes."""
+
+    encoder: TableEncoder
+    counts: np.ndarray
+    mean: np.ndarray
+    spread: np.ndarray
+    target: Moments
+    labels: dict[str, int]
+    notes: list[str]
+
+
+def held_out(rows: int, part: int, share: float, seed: int) -> np.ndarray:
+    """Which rows of a part are held out: each with that probability, by a generator of (seed, part) alone."""
+    if not share:
+        return np.zeros(rows, bool)
+    return np.random.default_rng([seed, HELD_OUT, part]).random(rows) < share
+
+
+def learn_table(
+    source: TableSource,
+    target: str,
+    classes: bool = False,
+    missing: Collection[str] = (),
+    share: float = 0.0,
+    seed: int = 0,
+    check: Callable[[np.ndarray, np.ndarray], None] = lambda y, rows: None,
+) -> LearnedTable:
+    """The encoder of a table, as `TableEncoder.learn` makes it, and moments of its features, from one pass.
+
+    Formats of text columns, medians, and columns that are left out come from a sample of at most 100,000 rows, which of
+    a smaller table are all. Gaps, categories, means and variances are exact, of rows with a target that are not
+    `held_out`. `check` is given every target of numbers and the numbers of its rows, from 1. `TableError` as
+    `TableEncoder.learn`.
+    """
+    frame, whole = _sample(source, share, seed)
+    frame, _ = drop_missing_target(frame, target, classes, missing)
+    encoder, notes = TableEncoder.learn(frame, target, classes, missing)
+    tallies = [_Tally(column) for column in encoder.columns]
+    counts, of_target, labels = np.zeros(len(source.parts), int), Moments(), Counter()
+    for i, (rows, y) in enumerate(_kept(source, encoder, share, seed, check)):
+        counts[i] = len(rows)
+        if classes:
+            labels.update(y.tolist())
+        else:
+            of_target += Moments.of(y)
+        for tally in tallies:
+            tally.add(rows)
+    N = int(counts.sum())
+    if not N:
+        raise TableError(f"the target {target!r} is missing in every row; name a column that holds values")
+    encoder = replace(encoder, columns=tuple(tally.column() for tally in tallies))
+    mean, spread = (np.concatenate(parts) for parts in zip(*(tally.moments(N) for tally in tallies), strict=True))
+    dropped = len(source) - N if not share else 0
+    said = [*source.notes, *([f"{row_count(dropped)} were dropped because the target is missing"] if dropped else [])]
+    said += notes if whole else [f"{note} (of a sample of {len(frame):,} rows)" for note in notes]
+    said += [] if whole else [note for tally in tallies for note in tally.notes(N)]
+    return LearnedTable(encoder, counts, mean, spread, of_target, dict(labels), said)
+
+
+def _kept(source, encoder, share, seed, check) -> Iterator[tuple[pd.DataFrame, np.ndarray]]:
+    """The rows of every part that have a target and are not held out, and their targets."""
+    columns = [encoder.target_name, *(column.name for column in encoder.columns)]
+
+    def read(i: int):
+        frame = without_words(tidy(source.part(i, columns)), encoder.missing)
+        y = encoder.target(frame)
+        there = ~np.asarray(pd.isna(y))
+        if not encoder.classes:
+            check(y[there], np.asarray(frame.index)[there] + 1)
+        there &= ~held_out(len(frame), i, share, seed)
+        return frame.loc[there], y[there]
+
+    return read_ahead(read, range(len(source.parts)))
+
+
+def _sample(source: TableSource, share: float, seed: int) -> tuple[pd.DataFrame, bool]:
+    """At most `SAMPLE_ROWS` rows that are not held out, and whether they are all."""
+    whole = len(source) <= SAMPLE_ROWS
+    parts = range(len(source.parts))
+    if not whole and len(parts) > SAMPLE_PARTS:
+        parts = np.linspace(0, len(parts) - 1, SAMPLE_PARTS).astype(int).tolist()
+    rows = sum(source.parts[i].rows for i in parts)
+    frames = []
+    for i, frame in zip(parts, read_ahead(source.part, parts), strict=True):
+        frame = frame.loc[~held_out(len(frame), i, share, seed)]
+        size = int(np.ceil(len(frame) * SAMPLE_ROWS / rows))
+        if not whole and size < len(frame):
+            chosen = np.random.default_rng([seed, i]).choice(len(frame), size, replace=False)
+            frame = frame.iloc[np.sort(chosen)]
+        frames.append(frame)
+    return pd.concat(frames), whole
+
+
+class _Tally:
+    """What is counted of one column."""
+
+    def __init__(self, column: Column):
+        self.learned, self.gaps, self.values, self.texts = column, 0, Moments(), Counter()
+
+    def add(self, frame: pd.DataFrame) -> None:
+        column, series = self.learned, cast(pd.Series, frame[self.learned.name])
+        if column.kind == "category":
+            text = text_of(series)
+            counts = Counter(text[~np.asarray(pd.isna(text))].tolist())
+            self.gaps += len(text) - counts.total()
+            room = len(self.texts) < MOST_TEXTS
+            self.texts.update(counts if room else {word: n for word, n in counts.items() if word in self.texts})
+            return
+        values, _ = values_of(series, column.format)
+        refuse_infinite(column.name, values, series)
+        there = ~np.isnan(values)
+        self.gaps += int((~there).sum())
+        self.values += Moments.of(values[there])
+
+    def column(self) -> Column:
+        """The rule, with an indicator where there are gaps, and the most frequent categories of all rows."""
+        kept = sorted(sorted(self.texts, key=lambda text: (-self.texts[text], text))[:MAX_CATEGORIES])
+        return replace(self.learned, indicator=self.gaps > 0, categories=tuple(kept))
+
+    def moments(self, N: int) -> tuple[np.ndarray, np.ndarray]:
+        """Means and standard deviations of the features of N rows."""
+        column = self.column()
+        shares = [self.texts[text] / N for text in column.categories]
+        shares += [self.gaps / N] * column.indicator
+        mean, spread = shares, [float(np.sqrt(p * (1 - p))) for p in shares]
+        if column.kind != "category":
+            fill = Moments(self.gaps, column.fill, 0.0)
+            values = self.values + fill
+            mean, spread = [values.mean, *mean], [values.spread, *spread]
+        return np.asarray(mean, float), np.asarray(spread, float)
+
+    def notes(self, N: int) -> list[str]:
+        """Gaps that the sample did not show."""
+        if not self.gaps or self.learned.indicator:
+            return []
+        return [f"column {self.learned.name!r}: {row_count(self.gaps)} of {N:,} without a value, marked"]

@@ -1,0 +1,187 @@
+"""Rows of a table on disk as `Rows`: encoded and scaled part by part, read ahead, and shuffled for minibatches."""
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, final
+
+import numpy as np
+import pandas as pd
+
+from pseudopoint.data import Dataset, Standardiser, in_chunks
+from pseudopoint.rows import Part, pull_chunks, sum_chunks
+from pseudopoint.tables.encoder import TableEncoder
+from pseudopoint.tables.learning import held_out
+from pseudopoint.tables.source import TableSource, read_ahead
+
+__all__ = ["TableRows"]
+
+BUFFER = 262_144  # rows of a window, at least, among which minibatches are mixed
+SAMPLE_PARTS = 64  # of which a sample is drawn, at most
+
+
+@final
+class TableRows:
+    """The rows of a source that have a target and are not held out, standardised; `Rows` says what they are asked for.
+
+    `counts` are the rows of each part; `target` maps what the encoder reads to numbers. `scaling` scales inputs and
+    target, and `warp`, where there is one, bends the scaled target. Nothing but one window of minibatches is kept.
+
+    Minibatches: in each epoch the parts are permuted by the generator of [seed, epoch]; consecutive ones make windows
+    of at least `BUFFER` rows, which are permuted by that of [seed, epoch, 1 + window]; batches are cut from the
+    windows as they follow each other. A table of one window is permuted as in memory.
+    """
+
+    def __init__(
+        self,
+        source: TableSource,
+        encoder: TableEncoder,
+        counts: np.ndarray,
+        held: tuple[float, int],
+        target: Callable[[np.ndarray], np.ndarray],
+        scaling: Standardiser,
+        warp: Any,
+        dtype: str,
+    ):
+        self.source, self.encoder, self.counts, self.held = source, encoder, counts, held
+        self.target, self.scaling, self.warp, self.dtype = target, scaling, warp, dtype
+        self.starts = np.concatenate([[0], np.cumsum(counts)]).astype(int)
+        self._whole: Dataset | None = None  # all rows, where they are one window
+        self._windows: dict[tuple[int, int, int], Future] = {}
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="window")
+
+    def scaled(self, scaling: Standardiser, warp: Any, dtype: str) -> "TableRows":
+        """The same rows, scaled in another way."""
+        return TableRows(self.source, self.encoder, self.counts, self.held, self.target, scaling, warp, dtype)
+
+    def __len__(self) -> int:
+        return int(self.starts[-1])
+
+    @property
+    def num_columns(self) -> int:
+        """D."""
+        return len(self.scaling.columns)
+
+    @property
+    def total_weight(self) -> float:
+        """N: every row has weight 1."""
+        return float(len(self))
+
+    def sum(self, function: Part, parameters: Any) -> Any:
+        """As `Rows.sum`."""
+        return sum_chunks(function, parameters, self._chunks())
+
+    def pull(self, function: Part, parameters: Any, cotangents: Any) -> Any:
+        """As `Rows.pull`."""
+        return pull_chunks(function, parameters, cotangents, self._chunks())
+
+    def for_batches(self, batch_size: int) -> tuple["TableRows", int]:
+        """As `Rows.for_batches`."""
+        return self, min(batch_size, len(self))
+
+    def minibatches(self, batch_size: int, seed: int, step: int, count: int) -> tuple[Dataset, np.ndarray]:
+        """As `Rows.minibatches`."""
+        at, last, pieces, N = step * batch_size, (step + count) * batch_size, [], len(self)
+        while at < last:
+            epoch, place = divmod(at, N)
+            windows = self._plan(seed, epoch)
+            ends = np.cumsum([self.counts[window].sum() for window in windows])
+            w = int(np.searchsorted(ends, place, side="right"))
+            data, rows = self._window(seed, epoch, w, windows)
+            start = place - (ends[w] - len(rows))
+            stop = min(len(rows), start + last - at)
+            pieces.append((_rows(data, slice(start, stop)), rows[start:stop]))
+            at += int(stop - start)
+        stack = lambda *x: np.concatenate(x).reshape(count, batch_size, *x[0].shape[1:])
+        fields = [stack(*(getattr(data, name) for data, _ in pieces)) for name in ("X", "y", "weight", "noise")]
+        return Dataset(*fields), stack(*(rows for _, rows in pieces))
+
+    def sample(self, size: int, seed: int) -> Dataset:
+        """As `Rows.sample`; from at most 64 parts, evenly spaced, where there are more."""
+        parts = np.flatnonzero(self.counts)
+        if len(parts) > SAMPLE_PARTS:
+            parts = parts[np.linspace(0, len(parts) - 1, SAMPLE_PARTS).astype(int)]
+        ends = np.cumsum(self.counts[parts])
+        chosen = np.arange(ends[-1])
+        if size < ends[-1]:
+            chosen = np.sort(np.random.default_rng(seed).choice(int(ends[-1]), size, replace=False))
+        pieces = []
+        for i, end, data in zip(parts, ends, read_ahead(self.part, parts.tolist()), strict=True):
+            start = end - self.counts[i]
+            pieces.append(_rows(data, chosen[(chosen >= start) & (chosen < end)] - start))
+        return _together(pieces)
+
+    def part(self, i: int) -> Dataset:
+        """The i-th part, encoded and scaled."""
+        X, y = self._read(i)
+        X, y = self.scaling.inputs(X, self.dtype), self.scaling.target(y)
+        y = (y if self.warp is None else self.warp(y)).astype(self.dtype)
+        return Dataset(X, y, np.ones_like(y), np.zeros_like(y))
+
+    def log_slopes(self) -> float:
+        """Σ log w′(y) of the warp over all rows, 0 without one: one more pass."""
+        if self.warp is None:
+            return 0.0
+        targets = read_ahead(lambda i: self.scaling.target(self._read(i)[1]), self._order())
+        return float(sum(np.sum(self.warp.log_slope(y)) for y in targets))
+
+    def close(self) -> None:
+        """Ends the thread that reads windows."""
+        self._pool.shutdown(cancel_futures=True)
+
+    def _read(self, i: int) -> tuple[np.ndarray, np.ndarray]:
+        names = [self.encoder.target_name, *(column.name for column in self.encoder.columns)]
+        frame = self.source.part(i, names)
+        y = self.encoder.target(frame)
+        there = ~np.asarray(pd.isna(y)) & ~held_out(len(frame), i, *self.held)
+        X, _ = self.encoder.encode(frame.loc[there])
+        return X, self.target(y[there])
+
+    def _order(self) -> list[int]:
+        return np.flatnonzero(self.counts).tolist()
+
+    def _chunks(self) -> Iterator[Dataset]:
+        return in_chunks(read_ahead(self.part, self._order()), len(self))
+
+    def _plan(self, seed: int, epoch: int) -> list[np.ndarray]:
+        """The parts of each window of an epoch."""
+        order = np.flatnonzero(self.counts)
+        if len(self) <= BUFFER:
+            return [order]
+        order = np.random.default_rng([seed, epoch]).permutation(order)
+        ends = np.cumsum(self.counts[order])
+        cuts, filled = [], 0
+        for place, end in enumerate(ends[:-1]):
+            if end - filled >= BUFFER:
+                cuts.append(place + 1)
+                filled = end
+        return np.split(order, cuts) if cuts else [np.sort(order)]
+
+    def _window(self, seed: int, epoch: int, w: int, windows: list[np.ndarray]) -> tuple[Dataset, np.ndarray]:
+        """A window, permuted, and its row numbers; the next one is read meanwhile."""
+        following = (w + 1, epoch, windows) if w + 1 < len(windows) else (0, epoch + 1, self._plan(seed, epoch + 1))
+        wanted = {(seed, epoch, w): windows[w]}
+        if len(windows) > 1:
+            wanted[seed, following[1], following[0]] = following[2][following[0]]
+        for key, parts in wanted.items():
+            if key not in self._windows:
+                self._windows[key] = self._pool.submit(self._shuffled, key, parts, len(windows) == 1)
+        for key in self._windows.keys() - wanted.keys():
+            del self._windows[key]
+        return self._windows[seed, epoch, w].result()
+
+    def _shuffled(self, key: tuple[int, int, int], parts: np.ndarray, only: bool) -> tuple[Dataset, np.ndarray]:
+        seed, epoch, w = key
+        data = self._whole if only and self._whole is not None else _together([self.part(int(i)) for i in parts])
+        self._whole = data if only else None
+        rows = np.concatenate([np.arange(int(self.starts[i]), int(self.starts[i + 1])) for i in parts])
+        order = np.random.default_rng([seed, epoch] if only else [seed, epoch, 1 + w]).permutation(len(rows))
+        return _rows(data, order), rows[order]
+
+
+def _rows(data: Dataset, which: Any) -> Dataset:
+    return Dataset(data.X[which], data.y[which], data.weight[which], data.noise[which])
+
+
+def _together(pieces: list[Dataset]) -> Dataset:
+    join = lambda name: np.concatenate([getattr(piece, name) for piece in pieces])
+    return Dataset(join("X"), join("y"), join("weight"), join("noise"))

@@ -1,0 +1,350 @@
+"""Tables that need not fit into memory: files, folders and tables of Arrow, in parts that are read one at a time."""
+
+import glob
+import os
+from collections import deque
+from collections.abc import Callable, Collection, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, NamedTuple, TypeVar, cast
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from pseudopoint.tables.encoder import TableEncoder
+from pseudopoint.tables.messages import TableError, refuse_repeated
+from pseudopoint.tables.reading import csv_options, named_errors, open_parquet, read_chunks, table_suffix
+
+__all__ = [
+    "TableSource",
+    "arrays_source",
+    "is_source",
+    "open_source",
+    "read_ahead",
+    "table_bytes",
+    "table_chunks",
+    "table_files",
+    "table_head",
+]
+
+PART_ROWS = 65_536  # of a table of Arrow, and of the row groups of a scratch file
+AHEAD = 1  # parts read ahead of the one in use
+OPEN_FILES = 8
+
+Source = Any  # a path, a glob, several of them, or a table of Arrow
+T = TypeVar("T")
+
+
+class Part(NamedTuple):
+    """A row group of a file, or a slice of a table of Arrow: where it is, how many rows it has, and the values that
+    the names of its folders give (`key=value`)."""
+
+    file: str
+    group: int
+    rows: int
+    constants: tuple[tuple[str, Any], ...] = ()
+
+
+class TableSource:
+    """A table in parts. `part(i)` reads the i-th as a DataFrame whose index counts the rows of the whole table.
+
+    `notes` say what was made of the files. `open_source` makes one.
+    """
+
+    def __init__(self, parts: Sequence[Part], columns: Sequence[str], read: Callable[..., pa.Table], notes=()):
+        self.parts, self.columns, self.notes, self._read = tuple(parts), tuple(columns), tuple(notes), read
+        self.starts = np.concatenate([[0], np.cumsum([part.rows for part in parts])]).astype(int)
+
+    def __len__(self) -> int:
+        return int(self.starts[-1])
+
+    def part(self, i: int, columns: Collection[str] | None = None) -> pd.DataFrame:
+        """The part as a DataFrame, of some columns or all. `TableError` if it cannot be read any more."""
+        part = self.parts[i]
+        constants = dict(part.constants)
+        wanted = [name for name in self.columns if (columns is None or name in columns) and name not in constants]
+        with named_errors(Path(part.file)):
+            table = self._read(part, wanted)
+        if table.num_rows != part.rows:
+            raise TableError(f"{part.file}: has changed since it was opened; start again")
+        frame = table.to_pandas(ignore_metadata=True)
+        kept = {name: value for name, value in constants.items() if columns is None or name in columns}
+        frame = frame.set_axis(pd.RangeIndex(self.starts[i], self.starts[i + 1]), axis=0)
+        return frame.assign(**kept) if kept else frame
+
+
+def is_source(table: Any) -> bool:
+    """Whether an object is a table: a path or glob, several of them, a table of Arrow or a DataFrame."""
+    paths = table if isinstance(table, list | tuple) and table else [table]
+    return isinstance(table, pa.Table | pd.DataFrame) or all(isinstance(path, str | os.PathLike) for path in paths)
+
+
+def table_files(table: Any) -> list[Path]:
+    """The files of a table: of a path, a folder (all tables below it), a glob, or a list of these, in order of name.
+
+    `TableError` where there is none.
+    """
+    if isinstance(table, list | tuple):
+        return [file for each in table for file in table_files(each)]
+    path = Path(table)
+    if path.is_dir():
+        visible = (
+            file for file in path.rglob("*") if not any(part[:1] in "._" for part in file.relative_to(path).parts)
+        )
+        files = sorted(file for file in visible if file.is_file() and _is_table(file))
+    elif glob.has_magic(str(path)) and not path.exists():
+        files = sorted(Path(file) for file in glob.glob(str(path), recursive=True) if os.path.isfile(file))
+    else:
+        files = [path]
+    if not files:
+        raise TableError(
+            f"{table}: no file whose name ends in .csv, .csv.gz or .parquet; check the name and the folder"
+        )
+    return files
+
+
+def table_head(table: Source) -> pd.DataFrame:
+    """The first rows of a table, at most about 65,536, read as the whole would be."""
+    if isinstance(table, pa.Table):
+        return table.slice(0, PART_ROWS).to_pandas(ignore_metadata=True)
+    file = table_files(table)[0]
+    if table_suffix(file) == ".parquet":
+        with named_errors(file), open_parquet(file) as opened:
+            batch = next(opened.iter_batches(batch_size=PART_ROWS), None)
+            return pd.DataFrame() if batch is None else batch.to_pandas(ignore_metadata=True)
+    return next(_csv_chunks(file, {}, ()), pd.DataFrame())
+
+
+def table_chunks(table: Source, rows: int, encoder: TableEncoder) -> Iterator[pd.DataFrame]:
+    """`read_chunks` of all files of a table, one after another."""
+    root = _root(table)
+    for file in table_files(table):
+        constants = dict(_constants(file, root))
+        for frame in read_chunks(file, rows, encoder):
+            yield frame.assign(**constants) if constants else frame
+
+
+def table_bytes(table: Source) -> float:
+    """About how many bytes a fit to the table in memory would take, by the sizes of its files."""
+    total = 0.0
+    for file in table_files(table):
+        with named_errors(file):
+            if table_suffix(file) == ".parquet":
+                with open_parquet(file) as opened:
+                    groups = (opened.metadata.row_group(i) for i in range(opened.num_row_groups))
+                    total += 8 * sum(group.total_byte_size for group in groups)
+            else:
+                total += os.path.getsize(file) * (20 if file.name.lower().endswith(".gz") else 4)
+    return total
+
+
+@contextmanager
+def open_source(table: Source, text: Collection[str] = (), missing: Collection[str] = ()) -> Iterator[TableSource]:
+    """A source of the rows of Parquet and CSV files, or of a table of Arrow; files of one table are alike.
+
+    CSV files are converted into one Parquet file in a scratch folder, which is removed when the `with` block ends; the
+    columns `text` are text there, and words in `missing` are gaps.
+    `TableError` for files that are missing, damaged, of different columns, or without rows.
+    """
+    if not is_source(table):
+        raise TableError(f"a {type(table).__name__} is no table: give a path, a glob, a table of Arrow or a DataFrame")
+    if isinstance(table, pd.DataFrame):
+        table = pa.Table.from_pandas(table.rename(columns=str), preserve_index=False)
+    if isinstance(table, pa.Table):
+        yield _of_arrow(table)
+        return
+    files = table_files(table)
+    suffixes = {table_suffix(file) for file in files}
+    if suffixes == {".parquet"}:
+        yield _of_parquet(files, _root(table))
+    elif ".parquet" in suffixes:
+        raise TableError(f"{table}: holds both Parquet and CSV files; name those of one kind")
+    else:
+        with TemporaryDirectory(prefix="pseudopoint-") as folder:
+            scratch = Path(folder) / "table.parquet"
+            _convert(files, scratch, text, missing)
+            size = scratch.stat().st_size / 1e6
+            note = f"CSV was converted into a scratch file of {size:,.1f} MB in {folder}, which is removed at the end"
+            yield _of_parquet([scratch], None, (note,))
+
+
+def read_ahead(read: Callable[[int], T], order: Sequence[int]) -> Iterator[T]:
+    """read(i) for each i in order; one thread reads the next while the caller computes with the last."""
+    with ThreadPoolExecutor(1, thread_name_prefix="rows") as pool:
+        pending: deque = deque()
+        try:
+            for i in order:
+                pending.append(pool.submit(read, i))
+                if len(pending) > AHEAD:
+                    yield pending.popleft().result()
+            while pending:
+                yield pending.popleft().result()
+        finally:
+            for each in pending:
+                each.cancel()
+
+
+def _is_table(file: Path) -> bool:
+    return file.name.lower().endswith((".csv", ".csv.gz", ".parquet"))
+
+
+def _root(table: Any) -> Path | None:
+    """The folder below which the names of folders are values of columns."""
+    if isinstance(table, list | tuple):
+        return None
+    path = Path(table)
+    while glob.has_magic(str(path)) and not path.exists():
+        path = path.parent
+    return path if path.is_dir() else None
+
+
+def _of_arrow(table: pa.Table) -> TableSource:
+    refuse_repeated(table.column_names)
+    starts = range(0, table.num_rows, PART_ROWS)
+    parts = [Part("the table of Arrow", i, min(PART_ROWS, table.num_rows - start)) for i, start in enumerate(starts)]
+    if not parts:
+        raise TableError("the table of Arrow has no rows")
+    read = lambda part, columns: table.select(columns).slice(part.group * PART_ROWS, part.rows)
+    return TableSource(parts, table.column_names, read)
+
+
+def arrays_source(X: np.ndarray, y: np.ndarray, target: str) -> TableSource:
+    """A source of the rows of arrays [N, D] and [N], which may be memory maps: columns 0, 1, … and the target."""
+    names = [*map(str, range(X.shape[1])), target]
+    starts = range(0, len(X), PART_ROWS)
+    parts = [Part("the array", i, min(PART_ROWS, len(X) - start)) for i, start in enumerate(starts)]
+    if not parts:
+        raise TableError("X has no rows")
+
+    def read(part, columns):
+        rows = slice(part.group * PART_ROWS, part.group * PART_ROWS + part.rows)
+        cells = lambda name: np.array(y[rows] if name == target else X[rows, int(name)])
+        return pa.table({name: pa.array(cells(name)) for name in columns})
+
+    return TableSource(parts, names, read)
+
+
+def _of_parquet(files: list[Path], root: Path | None, notes: tuple[str, ...] = ()) -> TableSource:
+    parts: list[Part] = []
+    first: dict[str, str] = {}
+    for file in files:
+        with named_errors(file), open_parquet(file) as opened:
+            constants = _constants(file, root)
+            columns = {field.name: _kind(field.type) for field in opened.schema_arrow} | {
+                key: "" for key, _ in constants
+            }
+            first = first or columns
+            _refuse_different(file, columns, files[0], first)
+            for name, kind in columns.items():  # a column of gaps alone may be of any kind
+                first[name] = first[name] or kind
+            sizes = [opened.metadata.row_group(i).num_rows for i in range(opened.num_row_groups)]
+        parts += [Part(str(file), i, rows, constants) for i, rows in enumerate(sizes) if rows]
+    if not parts:
+        raise TableError(f"{files[0]}: the table has no rows; check that it was written completely")
+    return TableSource(_typed(parts), list(first), _Reader(), notes)
+
+
+class _Reader:
+    """Reads row groups; a few files stay open, each used by one thread at a time."""
+
+    def __init__(self):
+        self._open: dict[str, pq.ParquetFile] = {}
+
+    def __call__(self, part: Part, columns: list[str]) -> pa.Table:
+        file = self._open.pop(part.file, None) or open_parquet(Path(part.file))
+        table = file.read_row_group(part.group, columns=columns, use_threads=False)
+        self._open[part.file] = file
+        while len(self._open) > OPEN_FILES:
+            self._open.pop(next(iter(self._open))).close()
+        return table
+
+
+def _constants(file: Path, root: Path | None) -> tuple[tuple[str, Any], ...]:
+    folders = file.relative_to(root).parts[:-1] if root is not None else ()
+    pairs = [folder.partition("=") for folder in folders if "=" in folder]
+    return tuple((key, value) for key, _, value in pairs)
+
+
+def _typed(parts: list[Part]) -> list[Part]:
+    """Values of folders as whole numbers where all of a column are."""
+    for key in {key for part in parts for key, _ in part.constants}:
+        if all(value.lstrip("-").isdigit() for part in parts for name, value in part.constants if name == key):
+            number = lambda name, value, key=key: (name, int(value) if name == key else value)
+            parts = [part._replace(constants=tuple(number(*pair) for pair in part.constants)) for part in parts]
+    return parts
+
+
+def _kind(type: pa.DataType) -> str:
+    """What the cells of a column are, "" where all are missing."""
+    if pa.types.is_dictionary(type):
+        return _kind(type.value_type)
+    tests = {
+        "": pa.types.is_null,
+        "true/false": pa.types.is_boolean,
+        "numbers": lambda type: pa.types.is_integer(type) or pa.types.is_floating(type) or pa.types.is_decimal(type),
+        "text": lambda type: pa.types.is_string(type) or pa.types.is_large_string(type),
+        "dates": lambda type: pa.types.is_timestamp(type) or pa.types.is_date(type),
+    }
+    return next((kind for kind, test in tests.items() if test(type)), str(type))
+
+
+def _refuse_different(file: Path, columns: dict[str, str], other: Path, first: dict[str, str]) -> None:
+    """`TableError` where the files of one table have different columns, or cells of different kinds."""
+    for name in sorted(columns.keys() ^ first.keys()):
+        has, lacks = (file, other) if name in columns else (other, file)
+        raise TableError(
+            f"{lacks}: lacks the column {name!r}, which {has} has; files of one table have the same columns"
+        )
+    for name, kind in columns.items():
+        if kind and first[name] and kind != first[name]:
+            raise TableError(
+                f"{file}: the column {name!r} holds {kind}, but in {other} {first[name]}; "
+                "files of one table have the same types"
+            )
+
+
+def _convert(files: list[Path], scratch: Path, text: Collection[str], missing: Collection[str]) -> None:
+    """One Parquet file of all CSV files: numbers and true/false values as such where all cells of a column are, else
+    text."""
+    kinds: dict[str, set[str]] = {}
+    for file in files:
+        for frame in _csv_chunks(file, dict.fromkeys(text, str), missing):
+            for name, dtype in frame.dtypes.items():
+                kinds.setdefault(str(name), set()).update(_csv_kind(cast(pd.Series, frame[name]), dtype))
+            names = list(frame.columns)
+            if set(names) != set(kinds):
+                _refuse_different(file, dict.fromkeys(names, ""), files[0], dict.fromkeys(kinds, ""))
+    types = {name: _csv_type({"O"} if name in text else found) for name, found in kinds.items()}
+    schema = pa.schema([(name, arrow) for name, (_, arrow) in types.items()])
+    with pq.ParquetWriter(scratch, schema) as writer:
+        for file in files:
+            for frame in _csv_chunks(file, {name: read for name, (read, _) in types.items()}, missing):
+                writer.write_table(pa.Table.from_pandas(frame, schema=schema, preserve_index=False))
+
+
+def _csv_chunks(file: Path, types: dict[str, Any], missing: Collection[str]) -> Iterator[pd.DataFrame]:
+    with named_errors(file):
+        options = csv_options(file, [])
+        words = [*options.pop("na_values"), *missing]
+        dtypes = {**types, **options.pop("dtype")}
+        with cast(Any, pd.read_csv(file, chunksize=PART_ROWS, na_values=words, dtype=dtypes, **options)) as reader:
+            yield from reader
+
+
+def _csv_kind(series: pd.Series, dtype: Any) -> set[str]:
+    if series.isna().all():
+        return set()
+    return {dtype.kind if dtype.kind in "iufb" else "O"}
+
+
+def _csv_type(found: set[str]) -> tuple[Any, pa.DataType]:
+    """How pandas reads a column, and its type in the scratch file."""
+    if found == {"b"}:
+        return "boolean", pa.bool_()
+    if found and found <= {"i", "u", "f"}:
+        return np.float64, pa.float64()
+    return str, pa.string()

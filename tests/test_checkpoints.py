@@ -1,0 +1,204 @@
+"""A fit that was stopped at any moment goes on from its checkpoint, minibatch steps bit for bit; other fits do not."""
+
+import shutil
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from pseudopoint import FitError, GPClassifier, GPRegressor, ModelFileError
+
+pytestmark = pytest.mark.edge
+
+N = 120
+rng = np.random.default_rng(2)
+X = rng.normal(size=(N, 2))
+TABLE = pd.DataFrame({"a": X[:, 0], "b": X[:, 1], "y": np.sin(2 * X[:, 0]) + 0.2 * rng.normal(size=N)})
+LABELS = TABLE.assign(y=np.where(TABLE.y > 0, "up", "down"))
+COMMON = {"effort": "fast", "num_inducing": 4, "inducing": "kmeans", "initial": "robust"}
+SVGP = COMMON | {"method": "svgp", "batch_size": 16, "max_iter": 90}
+
+
+class Stopped(Exception):
+    """In place of a power cut."""
+
+
+def learned(model):
+    """All that predicts."""
+    p = model.predictor_
+    return [model.bound_, *(np.asarray(x) for x in (p.alpha, p.Zv, p.W, p.s, model.kernel_.lengthscale))]
+
+
+def same(a, b):
+    for x, y in zip(learned(a), learned(b), strict=True):
+        np.testing.assert_array_equal(x, y)
+
+
+@pytest.fixture(scope="module")
+def whole():
+    return GPRegressor(**SVGP).fit(TABLE, "y")
+
+
+@pytest.fixture
+def at_once(monkeypatch):
+    monkeypatch.setattr("pseudopoint.estimators.checkpoints.EVERY", 0.0)
+
+
+def test_minibatches_go_on_bit_for_bit_from_every_moment(tmp_path, whole, at_once):
+    folder, copies = tmp_path / "fit", []
+
+    def copy(record):
+        copies.append(tmp_path / f"copy{record.step}")
+        shutil.copytree(folder, copies[-1])
+
+    model = GPRegressor(**SVGP).fit(TABLE, "y", checkpoint=folder, progress=copy)
+    same(model, whole)
+    assert len(copies) >= 2
+    for each in copies:
+        again = GPRegressor(**SVGP).fit(TABLE, "y", checkpoint=each, resume=True)
+        same(again, whole)
+        np.testing.assert_array_equal(again.history_["bound"], whole.history_["bound"])
+
+
+def test_an_interrupt_leaves_a_checkpoint_though_no_minute_has_gone(tmp_path, whole):
+    def stop(record):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        GPRegressor(**SVGP).fit(TABLE, "y", checkpoint=tmp_path, progress=stop)
+    assert (tmp_path / "steps.safetensors").exists()
+    seen = []
+    same(GPRegressor(**SVGP).fit(TABLE, "y", checkpoint=tmp_path, resume=True, progress=seen.append), whole)
+    assert seen[0].step > whole.history_["step"][0]  # the first segment was not made again
+
+
+def test_steps_that_end_when_the_bound_is_flat_go_on_too(tmp_path, monkeypatch, at_once):
+    monkeypatch.setattr("pseudopoint.recipes.methods.MORE_STEPS", 250)
+    settings = COMMON | {"method": "svgp", "batch_size": 16}
+    stops = iter([3, 7])
+
+    def stop_at(count):
+        def progress(record):
+            nonlocal count
+            count -= 1
+            if count == 0:
+                raise Stopped
+
+        return progress
+
+    whole = GPClassifier(**settings).fit(LABELS, "y")
+    for count in stops:
+        with pytest.raises(Stopped):
+            GPClassifier(**settings).fit(LABELS, "y", checkpoint=tmp_path, resume=True, progress=stop_at(count))
+    same(GPClassifier(**settings).fit(LABELS, "y", checkpoint=tmp_path, resume=True), whole)
+
+
+def test_full_passes_go_on_from_the_best_point(tmp_path, at_once):
+    settings = COMMON | {"method": "collapsed", "max_iter": 12}
+    records = []
+
+    def stop(record):
+        records.append(record)
+        if len(records) == 5:
+            raise Stopped
+
+    with pytest.raises(Stopped):
+        GPRegressor(**settings).fit(TABLE, "y", checkpoint=tmp_path, progress=stop)
+    model = GPRegressor(**settings).fit(TABLE, "y", checkpoint=tmp_path, resume=True)
+    assert model.history_["bound"][:5].tolist() == [record.bound for record in records]
+    assert len(model.history_["bound"]) > 5 and model.history_["bound"][5] >= records[-1].bound
+    again = GPRegressor(**settings).fit(TABLE, "y", checkpoint=tmp_path, resume=True)  # all is done
+    np.testing.assert_allclose(again.bound_, model.bound_, rtol=1e-10)
+
+
+def test_a_search_is_not_made_again(tmp_path, at_once, monkeypatch):
+    settings = SVGP | {"effort": "balanced", "max_iter": 30, "kernel": "rbf", "input_warp": "none"}
+    model = GPRegressor(**settings).fit(TABLE, "y", checkpoint=tmp_path)
+
+    def never(*given):
+        raise AssertionError("the search was made again")
+
+    monkeypatch.setattr("pseudopoint.estimators.streaming.searched", never)
+    again = GPRegressor(**settings).fit(TABLE, "y", checkpoint=tmp_path, resume=True)
+    same(again, model)
+    assert again.selection_["choice"] == model.selection_["choice"] and len(model.selection_["choice"])
+
+
+def test_a_saved_model_takes_the_columns_of_the_table(tmp_path, whole):
+    whole.save(tmp_path / "model")
+    again, rows = GPRegressor.load(tmp_path / "model"), TABLE.drop(columns="y").assign(other="text")
+    np.testing.assert_array_equal(again.predict(rows), whole.predict(TABLE[["a", "b"]]))
+    assert again.rows_ == N and again.encoder_ == whole.encoder_
+    with pytest.raises(ValueError, match="no column 'b'"):
+        again.predict(rows[["a"]])
+
+
+# --- What is refused -------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory, whole):
+    folder = tmp_path_factory.mktemp("kept")
+    GPRegressor(**SVGP).fit(TABLE, "y", checkpoint=folder)
+    return folder
+
+
+def refused(word, table=TABLE, error: type[Exception] = ValueError, target="y", resume=True, folder=None, **settings):
+    with pytest.raises(error, match=word) as caught:
+        GPRegressor(**SVGP | settings).fit(table, target, checkpoint=folder, resume=resume)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_checkpoint_of_another_fit_is_refused(kept):
+    refused("is of a fit with kernel='auto', not 'rbf'", folder=kept, kernel="rbf")
+    refused("is of a fit with max_iter=90, not 91", folder=kept, max_iter=91)
+    refused("is of a fit to other data", folder=kept, table=TABLE.assign(a=TABLE.a * 2))
+    refused("is of a fit to other data", folder=kept, table=TABLE.iloc[1:])
+    refused("is of a fit to other data", folder=kept, target="a")
+    refused("holds the checkpoint of a fit", folder=kept, resume=False)
+    refused("needs checkpoint=")
+
+
+def test_a_damaged_checkpoint_is_refused(kept, tmp_path):
+    for name, error in (("identity.json", ValueError), ("steps.safetensors", ModelFileError)):
+        folder = tmp_path / name
+        shutil.copytree(kept, folder)
+        (folder / name).write_bytes((folder / name).read_bytes()[:40])
+        refused("damaged", folder=folder, error=error)
+
+
+def test_another_version_is_refused(kept, tmp_path):
+    folder = tmp_path / "kept"
+    shutil.copytree(kept, folder)
+    path = folder / "identity.json"
+    path.write_text(path.read_text().replace('"version": "', '"version": "9.'))
+    refused("is of version 9.", folder=folder)
+
+
+@pytest.mark.parametrize(
+    "settings, word",
+    [
+        ({"optimiser": "Adam", "method": "auto"}, "optimiser='Adam' needs the rows in memory"),
+        ({"method": "exact"}, "method='exact' needs the rows in memory"),
+        ({"likelihood": "heteroscedastic", "method": "auto"}, "noise that depends on x needs the rows in memory"),
+        ({"likelihood": "student_t", "method": "collapsed"}, "is for a Gaussian likelihood"),
+    ],
+)
+def test_what_needs_the_rows_in_memory_is_refused(settings, word, tmp_path):
+    refused(word, error=FitError, folder=tmp_path, resume=False, **settings)
+
+
+def test_arrays_part_by_part_are_the_table(tmp_path, whole, monkeypatch):
+    arrays = GPRegressor(**SVGP).fit(X, TABLE.y.to_numpy(), checkpoint=tmp_path)
+    same(arrays, whole)
+    assert not hasattr(arrays, "feature_names_in_") and arrays.encoder_ is None
+    path = tmp_path / "X.npy"
+    np.save(path, X)
+    monkeypatch.setattr("pseudopoint.estimators.base.LARGE_MAP", 0)
+    same(GPRegressor(**SVGP).fit(np.load(path, mmap_mode="r"), TABLE.y.to_numpy()), whole)
+    bad = X.copy()
+    bad[3, 1] = np.nan
+    with pytest.raises(ValueError, match="column 1 contains NaN"):
+        GPRegressor(**SVGP).fit(bad, TABLE.y.to_numpy(), checkpoint=tmp_path / "b")
+    with pytest.raises(ValueError, match="sample_weight needs the rows in memory"):
+        GPRegressor(**SVGP).fit(X, TABLE.y.to_numpy(), np.ones(N), checkpoint=tmp_path / "c")
