@@ -103,7 +103,7 @@ def _one(name: str, job: Job) -> Outcome:
     rows = _rows(module, name, job.rows_from or job.out, job.quick)
     if job.compute:
         _compute(name, module, rows, job)
-    return outcome(name, module, rows, job.out)
+    return outcome(name, module, rows, job.out, quick=job.quick)
 
 
 def _safely(name: str, job: Job) -> Outcome:
@@ -116,7 +116,8 @@ def _safely(name: str, job: Job) -> Outcome:
         jax.clear_caches()
     try:
         module = experiment(name, job.folder)
-        return outcome(name, module, _rows(module, name, job.rows_from or job.out, job.quick), job.out, stopped)
+        rows = _rows(module, name, job.rows_from or job.out, job.quick)
+        return outcome(name, module, rows, job.out, stopped, job.quick)
     except Exception:
         return Outcome.broken(name, stopped)
 
