@@ -93,8 +93,9 @@ COUNTS = ("seeds", "points", "rules")
 
 
 def cases(config: Config) -> list[dict[str, Any]]:
-    """Every rule on every data set, with points that stay and points that move."""
-    return product(points=config.points, seed=range(config.seeds), rule=config.rules)
+    """Every rule on every data set, with points that stay and points that move; those that are judged come first."""
+    groups = ([rule for rule in config.rules if (rule in RULES[:3]) == first] for first in (True, False))
+    return [case for of in groups for case in product(points=config.points, rule=of, seed=range(config.seeds))]
 
 
 def run(case: dict[str, Any], config: Config, folder: Path) -> dict[str, Any]:
