@@ -1,6 +1,6 @@
 """Published findings, each judged by its margin over the spread of runs, and one word for all of an experiment."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -36,7 +36,7 @@ def untested(said: str) -> Judgement:
     return Judgement(UNTESTED, said=said)
 
 
-def within(differences: Sequence[float], tolerance: float) -> list[float]:
+def within(differences: Iterable[float], tolerance: float) -> list[float]:
     """Margins of a finding that two figures are the same: the tolerance less |difference|."""
     return [tolerance - abs(float(x)) for x in differences]
 
