@@ -440,10 +440,10 @@ def test_one_word_for_all_findings():
     assert overall([good, good])[0] == "agrees"
     word, why = overall([good, bad, open_, untested("no rows")])
     assert word == "agrees in part"
-    assert why == "findings by number; untested: 4; agrees: 1; within the spread: 3; disagrees: 2"
+    assert why == "findings by number; agrees: 1; within the spread: 3; disagrees: 2; untested: 4"
     assert overall([good, good], ["steps"]) == (
         "agrees in part",
-        "findings by number; agrees: 1, 2. Not the paper's setting: steps",
+        "findings by number; agrees: 1, 2. Short of the paper's setting: steps",
     )
     assert overall([open_, bad])[0] == "disagrees" and overall([open_, untested("")])[0] == "undecided"
     assert overall([untested("no finding")]) == ("untested", "no finding")

@@ -2,6 +2,7 @@
 
 import importlib
 import importlib.util
+import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
@@ -123,9 +124,10 @@ def _package(folder: Path) -> None:
     spec.loader.exec_module(package)
 
 
-def differences(module: Experiment) -> list[str]:
-    """The fields in which the stored run is not the paper's setting."""
-    paper, ours = (asdict(config) for config in (module.Config(), module.FULL))
+def differences(module: Experiment, config: Mapping[str, Any] | None = None) -> list[str]:
+    """The fields in which the stored run, or a run of this config, is not at the paper's setting."""
+    plain = lambda of: json.loads(json.dumps(asdict(of)))
+    paper, ours = plain(module.Config()), config or plain(module.FULL)
     return [name for name, value in ours.items() if value != paper[name]]
 
 

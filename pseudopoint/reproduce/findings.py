@@ -75,16 +75,17 @@ def _share(of: Judgement) -> float:
 def overall(judgements: Sequence[Judgement], cut: Collection[str] = ()) -> tuple[str, str]:
     """One word, and why.
 
-    "agrees" takes every finding beyond the spread, at the paper's settings: `cut` names those that are not. With some
-    it "agrees in part". With none it "disagrees" if one is contradicted, else it is "undecided".
+    "agrees" takes every finding beyond the spread, at the paper's settings: `cut` names what is not. With some it
+    "agrees in part". With none it "disagrees" if one is contradicted, else it is "undecided".
     """
     numbers = {mark: [i for i, of in enumerate(judgements, 1) if of.mark == mark] for mark in MARKS}
     agree, tested = numbers[AGREES], len(judgements) - len(numbers[UNTESTED])
     if not tested:
         return UNTESTED, "; ".join(of.said for of in judgements if of.said) or "no finding is printed"
-    listed = [f"{mark}: {', '.join(map(str, of))}" for mark, of in numbers.items() if of]
-    why = f"findings by number; {'; '.join(reversed(listed))}"
-    why += f". Not the paper's setting: {', '.join(cut)}" if cut else ""
+    order = (AGREES, ONE, WITHIN, EDGE, DISAGREES, UNTESTED)
+    listed = [f"{mark}: {', '.join(map(str, numbers[mark]))}" for mark in order if numbers[mark]]
+    why = f"findings by number; {'; '.join(listed)}"
+    why += f". Short of the paper's setting: {', '.join(cut)}" if cut else ""
     if len(agree) == len(judgements) and not cut:
         return AGREES, why
     return (PART if agree else DISAGREES if numbers[DISAGREES] else UNDECIDED), why

@@ -61,7 +61,7 @@ def outcome(name: str, module: Experiment, rows: Rows, out: Path, stopped: str =
                 verdict, why = QUICK, "a quick run has no verdict: its settings are too small to test the findings"
             else:
                 findings = judgements(module, found)
-                verdict, why = overall(findings, differences(module))
+                verdict, why = overall(findings, limits(module, rows))
             shown = _picture(name, module.figure(found), out) + _table(module.table(found))
         except Exception as error:
             verdict, findings = "untested", []
@@ -72,6 +72,12 @@ def outcome(name: str, module: Experiment, rows: Rows, out: Path, stopped: str =
     listed = [{"number": i, "published": text} | of._asdict() for i, text, of in numbered(module, findings)]
     html = _findings(listed) + _facts(module, rows, found) + shown
     return Outcome(name, module.SOURCE, verdict, why, len(found), wanted, listed, html)
+
+
+def limits(module: Experiment, rows: Rows) -> list[str]:
+    """Why the rows cannot agree in full: fields that are not at the paper's setting, and missing rows."""
+    found, wanted = len(rows.rows()), len(rows.cases)
+    return [*differences(module, rows.config), *([f"{found} of {wanted} rows"] if found < wanted else [])]
 
 
 def judgements(module: Experiment, found: list[Row]) -> list[Judgement]:
@@ -180,8 +186,8 @@ def _facts(module: Experiment, rows: Rows, found: list[Row]) -> str:
 
 def _setting(module: Experiment, config: dict[str, Any]) -> str:
     """The config, and the paper's value where it differs."""
-    paper = json.loads(json.dumps(asdict(module.Config())))
-    differs = lambda name: f" (the paper: {paper[name]})" if name in paper and paper[name] != config[name] else ""
+    paper, cut = json.loads(json.dumps(asdict(module.Config()))), differences(module, config)
+    differs = lambda name: f" (the paper: {paper[name]})" if name in cut else ""
     return ", ".join(f"{name} = {value}{differs(name)}" for name, value in config.items())
 
 
