@@ -36,7 +36,7 @@ from ._decoupled_fits import kernel_of
 from ._rows import average_ranks, grouped, number, product
 from .settings import head, in_turn, parts
 
-SOURCE = "ours, beside Salimbeni, Cheng, Boots and Deisenroth 2018, table 1"
+SOURCE = "ours, after Salimbeni, Cheng, Boots and Deisenroth 2018, table 1"
 PUBLISHED = (
     "No finding: variants of ours beside coupled bases, for equal time. `decoupled_regression` has the paper's eight "
     "models.",

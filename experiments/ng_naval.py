@@ -146,7 +146,7 @@ def of_likelihood(rows: list[dict]) -> Judgement:
         if adam and chosen is not None:
             best, end = max(adam, key=adam.__getitem__), float(of[chosen][-1])
             margins.append(end - adam[best])
-            text.append(f"split {split}: {end:.4g} with {chosen} ({best} never more than {adam[best]:.4g})")
+            text.append(f"split {split}: {end:.4g} with {chosen} (at most {adam[best]:.4g} by {best})")
     if not margins:
         return untested("It takes NGD+Adam and Adam with this likelihood.")
     edges = unbracketed(rows, "NGD+Adam", "Adam")
