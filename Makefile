@@ -37,6 +37,7 @@ types: .venv/.installed
 
 docs: .venv/.installed
 	$(RUN)/python -m pseudopoint.names > docs/settings.md
+	$(RUN)/python -m pseudopoint.reproduce.summary > experiments/results/README.md
 
 benchmark: .venv/.installed $(PEERS:%=$(ENVS)/%/.installed)
 	$(RUN)/python benchmarks/speed/run.py --envs $(ENVS) $(OPTIONS)

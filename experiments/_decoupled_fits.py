@@ -103,23 +103,28 @@ def paces(models: dict[str, Model], data: Dataset, config: Any) -> dict[str, flo
     return {name: round(1e3 * of / config.segment, 2) for name, of in seconds.items()}
 
 
+def fitting(config: Any, milliseconds: float) -> int:
+    """How many steps fit into the seconds."""
+    return config.segment * int(1e3 * config.seconds / (milliseconds * config.segment))
+
+
 def trained(
-    method: str, model: Model, data: Dataset, config: Any, milliseconds: float, look: Callable[[Model], Any], looks: int
+    method: str, model: Model, data: Dataset, config: Any, look: Callable[[Model], Any], looks: int, steps: int
 ) -> dict[str, Any]:
-    """What `look` sees of the model at the start and so many times along the steps that fit; the looks take no time."""
+    """What `look` sees of the model at the start and so many times along the steps; the looks take no time."""
     stepper = stepper_of(method, len(data), config.batch, config.rate)
-    total = max(1, int(1e3 * config.seconds / (milliseconds * config.segment)))
+    total = max(1, steps // config.segment)
     at = sorted({max(1, round(total * i / looks)) for i in range(1, looks + 1)})
-    state, steps, seen, stopped = start(model, stepper, data), [0], [look(model)], None
+    state, made, seen, stopped = start(model, stepper, data), [0], [look(model)], None
     for first, last in zip([0, *at[:-1]], at, strict=True):
         try:
             state = _advance(state, stepper, data, last - first, config)
         except FitError as error:
             stopped = str(error)
             break
-        steps.append(state.step)
+        made.append(state.step)
         seen.append(look(state.model))
-    return {"steps": steps, "seen": seen, "rejected": state.rejected, "stopped": stopped}
+    return {"steps": made, "seen": seen, "rejected": state.rejected, "stopped": stopped}
 
 
 def _advance(state, stepper, data, segments, config):

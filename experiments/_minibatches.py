@@ -62,6 +62,19 @@ def best_rate(rows: list[dict], rule: str) -> str | None:
     return max(of, key=lambda name: np.median([bound_height(row)[-1] for row in of[name]]), default=None)
 
 
+def unbracketed(rows: list[dict], *rules: str) -> list[str]:
+    """Of these rules, the ones whose best rate is the smallest or largest of those that have rows (or their only
+    one): a better one may lie beyond."""
+    found = []
+    for rule in rules:
+        names = {row["rule"] for row in rows if row["rule"].rpartition(" ")[0] == rule}
+        rates = sorted(float(name.rpartition(" ")[2]) for name in names)
+        best = best_rate(rows, rule)
+        if best is not None and float(best.rpartition(" ")[2]) in (rates[0], rates[-1]):
+            found.append(f"{best} of {', '.join(f'{rate:g}' for rate in rates)}")
+    return found
+
+
 def rows_of(data: Dataset, batch: int, steps: int, seed: int) -> jax.Array:
     """The rows of every batch, [steps, batch]."""
     return jnp.asarray(draw(len(data), min(batch, len(data)), seed, 0, steps), jnp.int32)
@@ -146,10 +159,27 @@ def both(model: Model, data: Dataset, test: Dataset) -> jax.Array:
 def ahead(mine: dict, other: dict, height: Callable[[dict], np.ndarray], after: int = 0) -> np.ndarray:
     """Whether `mine` is as high as `other` at the same time, at each of its marks after so many steps, as long as
     `other` lasts; between the marks of `other` its height goes with the logarithm of time."""
+    return lead(mine, other, height, after) >= 0
+
+
+def lead(mine: dict, other: dict, height: Callable[[dict], np.ndarray], after: int = 0) -> np.ndarray:
+    """How far `mine` is above `other` there."""
     seconds = [np.array(row["steps"][1:]) * row["milliseconds"][row["rule"]] for row in (mine, other)]
     here = (np.array(mine["steps"][1:]) > after) & (seconds[0] <= seconds[1][-1])
     there = np.interp(np.log(seconds[0][here]), np.log(seconds[1]), height(other)[1:])
-    return height(mine)[1:][here] >= there
+    return height(mine)[1:][here] - there
+
+
+def margins(pairs: list[tuple[dict, dict]], height: Callable[[dict], np.ndarray], after: int) -> dict[str, list[float]]:
+    """Leads of (mine, other) on each split, in shares of the climb from the start to the highest figure: the mean over
+    marks at the same time after so many steps ("on the way"), and at the last such mark ("in the end")."""
+    out: dict[str, list[float]] = {"on the way": [], "in the end": []}
+    for mine, other in pairs:
+        climb = max(max(height(mine)), max(height(other))) - height(mine)[0]
+        shares = np.clip(lead(mine, other, height, after) / climb, -1, 1)
+        out["on the way"].append(float(np.mean(shares)))
+        out["in the end"].append(float(shares[-1]))
+    return out
 
 
 def share_ahead(pairs: list[tuple[dict, dict]], height: Callable[[dict], np.ndarray], after: int) -> float:

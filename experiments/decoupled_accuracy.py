@@ -19,21 +19,28 @@ from matplotlib.figure import Figure
 from pseudopoint.data import Dataset
 from pseudopoint.likelihoods import AbstractLikelihood, Bernoulli, RobustMax
 from pseudopoint.posteriors import Model
+from pseudopoint.reproduce import Judgement, judged, untested
 
-from ._decoupled_fits import METHODS, Points, begin, paces, points_of, trained
+from ._decoupled_fits import METHODS, Points, begin, fitting, paces, points_of, trained
 from ._rows import average_ranks, finite, grouped, product
 from .settings import head, parts
 
 SOURCE = "Salimbeni, Cheng, Boots and Deisenroth 2018, table 2"
 PUBLISHED = (
-    "Mean accuracy (%) over 19 sets, and average rank, a neural network among them: COUPLED 90.4, 3.89; COUPLEDNAT "
-    "90.2, 3.53; ORTH 90.6, 3.68; ORTHNAT 90.3, 3.42; HYBRID 89.9, 3.89; DECOUPLED 89.0, 5.42. On average the "
-    "orthogonal bases improve the coupled ones, and ORTHNAT is best ranked."
+    "On average the orthogonal bases improve the coupled ones: average ranks by accuracy over 19 sets ORTH 3.68 and "
+    "ORTHNAT 3.42, COUPLED 3.89 and COUPLEDNAT 3.53.",
+    "ORTHNAT is best ranked (3.42).",
+    "DECOUPLED is ranked last (5.42), after HYBRID (3.89).",
 )
-CUT = (
-    "Four of our sets in place of the paper's 19, one split, 75 seconds of one core a model; letter, with its 26 "
-    "functions, and the neural network are left out. Adam's rate (0.01), γ and the start are ours: the paper prints "
-    "none."
+CUT = {
+    "tables": "Four of our sets in place of the paper's 19; letter, with its 26 functions, takes too long.",
+    "seconds": "75 of one core a model.",
+    "": "One split; the spread is over tables. The neural network is left out. Adam's rate (0.01), γ and the start are "
+    "ours: the paper prints none.",
+}
+NOTES = (
+    "Four tables do not tell the first four models apart: they differ by at most 0.55 % on phoneme (541 test rows) and "
+    "by 0.14 % on the others, and one test row of phoneme or ringnorm is 0.18 or 0.14 %."
 )
 TABLES = ("magic", "adult", "ringnorm", "phoneme", "letter")
 COUNTS = ("tables", "methods")
@@ -71,7 +78,8 @@ def run(case: dict[str, Any], config: Config, folder: Path) -> dict[str, Any]:
     train, test, points, likelihood = problem(folder, table, config)
     times = times_of(folder, table, config)
     model = begin(rule, train, points, likelihood)
-    figures = trained(rule, model, train, config, times[rule], lambda model: tested(model, test), 1)
+    look = lambda model: tested(model, test)
+    figures = trained(rule, model, train, config, look, 1, fitting(config, times[rule]))
     accuracy, density = map(finite, figures.pop("seen")[-1])
     return figures | {"steps": figures["steps"][-1], "accuracy": accuracy, "test": density, "milliseconds": times}
 
@@ -133,18 +141,20 @@ def figure(rows: list[dict]) -> Figure:
     return picture
 
 
-def verdict(rows: list[dict]) -> tuple[str, str]:
-    """Is ORTHNAT best ranked, and are the orthogonal models ranked above the coupled ones on average?"""
-    ranks = average_ranks(rows, "rule", "accuracy", down=False)
-    if not set(METHODS) <= set(ranks):
-        return "untested", "It takes all six models on a table."
-    kind = {name: np.mean([ranks[rule] for rule in (name, f"{name}NAT")]) for name in ("ORTH", "COUPLED")}
-    whole = [of for of in grouped(rows, "table").values() if {row["rule"] for row in of} == set(METHODS)]
-    mean = {
-        rule: 100 * np.mean([row["accuracy"] for of in whole for row in of if row["rule"] == rule]) for rule in ranks
-    }
-    order = ", ".join(f"{rule} {ranks[rule]:.2f} ({mean[rule]:.2f} %)" for rule in sorted(ranks, key=ranks.__getitem__))
-    text = f"Average rank by accuracy, and its mean, over {len(whole)} sets: {order}. The orthogonal models are ranked "
-    text += f"{kind['ORTH']:.2f} on average, the coupled ones {kind['COUPLED']:.2f}."
-    agrees = kind["ORTH"] < kind["COUPLED"] and ranks["ORTHNAT"] == min(ranks.values())
-    return ("agrees" if agrees else "disagrees"), text
+def verdict(rows: list[dict[str, Any]]) -> list[Judgement]:
+    """Are the orthogonal models ranked above the coupled ones on average, ORTHNAT first, and DECOUPLED last?"""
+    whole = [of for of in grouped(rows, "table").values() if {row["rule"] for row in of} >= set(METHODS)]
+    if not whole:
+        return [untested("It takes all six models on a table.")] * 3
+    ranks = [average_ranks([r for r in of if r["rule"] in METHODS], "rule", "accuracy", down=False) for of in whole]
+    mean = {rule: float(np.mean([of[rule] for of in ranks])) for rule in METHODS}
+    order = ", ".join(f"{rule} {mean[rule]:.2f}" for rule in sorted(mean, key=mean.__getitem__))
+    said = f"Average ranks by accuracy over {len(whole)} sets, the runs: {order}."
+    pair = lambda of, name: 0.5 * (of[name] + of[f"{name}NAT"])
+    below = lambda rule, others: {f"{rule} and {o}": [of[o] - of[rule] for of in ranks] for o in others if o != rule}
+    last = {name: [-x for x in of] for name, of in below("DECOUPLED", METHODS).items()}
+    return [
+        judged({"": [pair(of, "COUPLED") - pair(of, "ORTH") for of in ranks]}, "ranks", said),
+        judged(below("ORTHNAT", METHODS), "ranks", said),
+        judged(last, "ranks", said),
+    ]

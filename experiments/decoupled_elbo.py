@@ -9,6 +9,7 @@ coefficients of O by Adam; "ORTHNAT, joint" (ours) moves these together with the
 
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +21,9 @@ from matplotlib.figure import Figure
 from pseudopoint.data import Dataset
 from pseudopoint.likelihoods import Gaussian
 from pseudopoint.posteriors import Model
+from pseudopoint.reproduce import Judgement, judged, untested
 
-from ._decoupled_fits import EVERY, JOINT, METHODS, Points, begin, paces, points_of, trained
+from ._decoupled_fits import EVERY, METHODS, Points, begin, fitting, paces, points_of, trained
 from ._full_batches import whole_bound
 from ._minibatches import draw_courses
 from ._rows import finite, grouped, numbers, panels, product
@@ -29,18 +31,28 @@ from .settings import head, parts
 
 SOURCE = "Salimbeni, Cheng, Boots and Deisenroth 2018, figure 2c"
 PUBLISHED = (
-    "With |γ| = 3500, |β| = 1500 against coupled 2000, a step takes the same time, and ORTHNAT performs the best. "
+    "With |γ| = 3500, |β| = 1500 against coupled 2000, a step of each basis takes the same time.",
+    "ORTHNAT performs the best.",
     "Highest test log-likelihoods: ORTHNAT −3.25, ORTH −3.26, COUPLEDNAT −3.33, COUPLED −3.37, HYBRID −3.39, DECOUPLED "
-    "−3.66."
+    "−3.66.",
 )
-CUT = (
-    "kin40k and flights_nyc13 in place of 3droad, which is not at hand whole. A fifth of the points (700, 300 and 400, "
-    "the paper's own cut of table 1) and 110 seconds a model, for one core. Adam's rate (0.01), γ and the start are "
-    "ours: the paper prints none."
+CUT = {
+    "beta": "300, the paper's own size in table 1, for one core.",
+    "gamma": "700, as in table 1.",
+    "coupled": "400, as in table 1.",
+    "seconds": "110 a model, for one core: 600 to 3,000 steps in place of 10,000.",
+    "looks": "12, for time.",
+    "": "kin40k and flights_nyc13 in place of 3droad, which is not at hand whole, on one split, and so one run of "
+    "each. Adam's rate (0.01), γ and the start are ours: the paper prints none.",
+}
+NOTES = (
+    "Why ORTHNAT is behind COUPLEDNAT is unknown. Its steps cost more here, but it is behind after as many steps too. "
+    "The paper's number of points and of steps has not been tried."
 )
 TABLES = ("kin40k", "flights_nyc13")
 COUNTS = ("tables", "methods")
-LEVELS = (("ORTHNAT",), ("ORTH",), ("COUPLED", "COUPLEDNAT"), ("HYBRID", "DECOUPLED"))  # as published, downwards
+ORDER = ("ORTHNAT", "ORTH", "COUPLEDNAT", "COUPLED", "HYBRID", "DECOUPLED")  # as published, downwards
+SAME = 1.25  # the ratio of times that counts as the same
 
 
 @dataclass(frozen=True)
@@ -79,7 +91,7 @@ def run(case: dict[str, Any], config: Config, folder: Path) -> dict[str, Any]:
     times = times_of(folder, table, config)
     look = lambda model: (whole_bound(model, train, 8192) / len(train), density(model, test))
     model = begin(rule, train, points, Gaussian(config.noise))
-    figures = trained(rule, model, train, config, times[rule], look, config.looks)
+    figures = trained(rule, model, train, config, look, config.looks, fitting(config, times[rule]))
     bound, tests = ([finite(x) for x in of] for of in zip(*figures.pop("seen"), strict=True))
     return figures | {"bound": bound, "test": tests, "milliseconds": times}
 
@@ -130,25 +142,36 @@ def figure(rows: list[dict]) -> Figure:
     return picture
 
 
-def verdict(rows: list[dict]) -> tuple[str, str]:
-    """In the end: ORTHNAT above ORTH, above both coupled ones, above HYBRID and DECOUPLED, on every table?"""
-    text, held = [], []
+def verdict(rows: list[dict[str, Any]]) -> list[Judgement]:
+    """Do steps take the same time, is ORTHNAT's bound the highest in the end, and is the order of test log densities
+    the published one, on every table?"""
+    times, leads, orders, text = {}, {}, {}, []
     for (name,), of in grouped(rows, "table").items():
         by = {row["rule"]: row for row in of}
         if not set(METHODS) <= set(by):
             continue
-        all_made = min(row["steps"][-1] for row in of)
         ends = {rule: float(numbers(row["bound"], -1e9)[-1]) for rule, row in by.items()}
+        best = {rule: float(np.max(numbers(row["test"], -1e9))) for rule, row in by.items()}
+        milliseconds = np.log([by[rule]["milliseconds"][rule] for rule in METHODS])
+        times[name] = [float(np.log(SAME) - (milliseconds.max() - milliseconds.min()))]
+        leads[name] = [ends["ORTHNAT"] - max(ends[rule] for rule in METHODS if rule != "ORTHNAT")]
+        orders[name] = [min(best[a] - best[b] for a, b in pairwise(ORDER))]
+        all_made = min(row["steps"][-1] for row in of)
         at = lambda row, steps: float(np.interp(steps, row["steps"], numbers(row["bound"], -1e9)))
         then = {rule: at(row, all_made) for rule, row in by.items()}
-        levels = [[ends[rule] for rule in level] for level in LEVELS]
-        held.append(all(min(above) > max(below) for above, below in zip(levels, levels[1:], strict=False)))
-        text.append(f"{name}: {order(ends)}; after {all_made} steps, which all made: {order(then)}")
-    if not held:
-        return "untested", "It takes all six models on a table."
-    why = f"Bound over N in the end, at equal time: {'. '.join(text)}. The published order holds in the end on"
-    why += f" {sum(held)} of {len(held)}." + (f" {JOINT} is ours." if JOINT in why else "")
-    return ("agrees" if all(held) else "disagrees"), why
+        text.append((f"{name}: {order(ends)}; after {all_made} steps, which all made: {order(then)}", best, name))
+    if not leads:
+        return [untested("It takes all six models on a table.")] * 3
+    slowest = ", ".join(f"{np.exp(np.log(SAME) - of[0]):.2g} on {name}" for name, of in times.items())
+    return [
+        judged(
+            times, "log of the ratio of times", f"The slowest step over the fastest: {slowest}; {SAME:g} is the same."
+        ),
+        judged(
+            leads, "nats a row", f"Bound over N in the end, at equal time: {'. '.join(words for words, *_ in text)}."
+        ),
+        judged(orders, "nats a row", f"Highest: {'. '.join(f'{name}: {order(best)}' for _, best, name in text)}."),
+    ]
 
 
 def order(heights: dict[str, float]) -> str:

@@ -37,10 +37,16 @@ from .settings import head, training_part
 SOURCE = "Salimbeni, Cheng, Boots and Deisenroth 2018, figure 2a"
 PUBLISHED = (
     "With inducing points and hyperparameters fixed, natural gradient methods are much faster to converge than "
-    "ordinary gradients; DECOUPLED fails to converge to the optimum after 20,000 iterations, even in the Gaussian case."
+    "ordinary gradients.",
+    "DECOUPLED fails to converge to the optimum after 20,000 iterations.",
 )
-CUT = "kin40k in place of 3droad, which is not at hand whole. The paper prints no hyperparameters: ours are those of "
-CUT += "15 iterations of L-BFGS-B on the collapsed bound with M = 500. Adam's rates are ours, falling to 0."
+CUT = {
+    "rates": "The paper prints none: two of decoupled, falling to 0.",
+    "": "kin40k in place of 3droad, which is not at hand whole. The paper prints no hyperparameters: ours are those of "
+    "15 iterations of L-BFGS-B on the collapsed bound with M = 500. 'orthogonal, joint' is ours and not judged. "
+    "HYBRID, ORTH and COUPLED by Adam, and DECOUPLED at the rate 0.01, have no rows yet, 45 minutes each. All rows but "
+    "those of the decoupled basis are from a working tree between two commits, and name the earlier one.",
+}
 TABLES = ("kin40k",)
 COUNTS = ("rules", "rates")
 
@@ -56,12 +62,12 @@ class Config:
     noise: float = 0.14
     joint_steps: int = 10
     steps: int = 20_000
-    rates: tuple[float, ...] = (0.1, 0.01)  # of decoupled; the others have the last
+    rates: tuple[float, ...] = (0.1, 0.03, 0.01)  # of decoupled; the others have the last
     check_rows: int = 2000
     rules: tuple[str, ...] = (*NATURAL, *ADAM)
 
 
-FULL = Config()
+FULL = Config(rates=(0.1, 0.01))
 QUICK = Config(rows=2000, inducing=20, joint_steps=5, steps=400, rates=(0.001,), check_rows=500, rules=shared.SHORT)
 DIRECT = NATURAL[:2]  # rules that are run by the library's stepper on all rows
 
@@ -102,17 +108,16 @@ def run(case: dict, config: Config, folder: Path) -> dict:
             raise AssertionError(f"not the steps of the library: {ours}, {theirs}")
         return nats(mean_course(rule, case["rate"], basis, sums, config.steps), best) | {"difference": round(worst, 16)}
     difference = shared.compare(lambda model: bound(model.posterior, basis, sums), model, data)
-    at = (basis, sums)
-    return (
-        nats(shared.adam_course(lambda q, at: bound(q, *at), model, at, config.steps, case["rate"]), best) | difference
-    )
+    on_sums = lambda q, at: bound(q, *at)
+    course = shared.adam_course(on_sums, model, (basis, sums), config.steps, case["rate"], shared.frozen(rule))
+    return nats(course, best) | difference
 
 
 def optimum(rule: str, model: Model, Z: np.ndarray, O: np.ndarray, data: Dataset) -> float:
     """The standard bound at the best q, in closed form."""
     with_points = lambda points: eqx.tree_at(lambda m: m.posterior, model, points, is_leaf=lambda x: x is None)
     beta, gamma = jnp.asarray(Z), jnp.asarray(O)
-    if rule == "coupled":
+    if rule.startswith("coupled"):
         return float(collapsed(with_points(Collapsed(beta)), data).standard)
     if rule.startswith("decoupled"):
         return float(

@@ -1,8 +1,9 @@
-"""The O(M) posterior on the synthetic Gaussian process of Kobe 2021 (4.1.3; figures 4.7 and 4.8): N = 1000, M = 50.
+"""Rules for the O(M) posterior on the synthetic Gaussian process of Kobe 2021 (4.1.3 and 3.2): N = 1000, M = 50.
 
 "truth" and "ulapane": q alone moves, on all rows, from μ = 0 and g = 1, at the hyperparameters that made the data and
-at the thesis' start; gaps are nats below the dense optimum there. "joint": the hyperparameters and Z move too, by Adam
-at 0.01 from the thesis' start; gaps are nats below the exact evidence at the hyperparameters that made the data.
+at the thesis' start; gaps are nats below the dense optimum there. "joint": the hyperparameters and, unlike in the
+thesis, Z move too, by Adam at 0.01 from the thesis' start (`diagonal_joint` holds Z); gaps are nats below the exact
+evidence at the hyperparameters that made the data.
 """
 
 from dataclasses import dataclass
@@ -29,20 +30,23 @@ from pseudopoint.optimise.minibatch import (
     log_linear,
 )
 from pseudopoint.posteriors import Collapsed, DiagonalPrecision, DirectPrecision, Exact, LogPrecision, SoftplusPrecision
+from pseudopoint.reproduce import Judgement, untested
 
 from ._full_batches import course
 from ._kobe import Hyper, hyperparameters, model_of, start, whitened
 from ._rows import grouped, number, panels
 from .settings import HELD
 
-SOURCE = "Kobe 2021, section 4.1.3, figures 4.7 and 4.8"
+SOURCE = "Kobe 2021, sections 3.2 and 4.1.3"
 PUBLISHED = (
-    "Figure 4.7: jointly with the hyperparameters and without minibatches, O(M) with its natural gradients converges "
-    "faster than dense natural gradients and Adam, to the same bound (read off the figure, no number is printed)."
+    "No finding: the thesis has no figure where q alone moves, and in its figure 4.7, which `diagonal_joint` judges, Z "
+    "stays. Where does its rule for g (3.2) end, beside the exact natural gradient?",
 )
-CUT = (
-    "Three data sets (the thesis names no number). Added: beside the thesis' own rule for g (3.2), which is not the "
-    "natural gradient, the exact one and Adam's; and two settings where q alone moves."
+CUT = {"": "Three data sets, two settings where q alone moves, and one where Z moves too, for 2000 steps: all ours."}
+NOTES = (
+    "The rule ends low, and not the family: where the rule stops (diag ∂L/∂S = 0) the bound still climbs. Our reading "
+    "of (3.20) is the Jacobian of a left inverse; the text allows others. With Z learned the thesis' rule ends "
+    "hundreds of nats and more below the evidence, which is an artefact of that setting."
 )
 TABLES = ()
 SETTINGS = ("truth", "joint", "ulapane")
@@ -184,26 +188,12 @@ def figure(rows: list[dict[str, Any]]) -> Figure:
     return picture
 
 
-def verdict(rows: list[dict[str, Any]]) -> tuple[str, str]:
-    """Figure 4.7, jointly: is O(M) with natural gradients there before the dense methods, and does it end as high?"""
-    joint = {(row["seed"], row["rule"]): row for row in rows if row["setting"] == "joint"}
-    ours, dense = "exact", ("dense, natural", "dense, Adam")
-    seeds = [seed for seed, rule in joint if rule == ours and all((seed, name) in joint for name in dense)]
-    if not seeds:
-        return "untested", "No data set has the joint runs of the O(M) posterior and of both dense ones yet."
-    end = lambda seed, rule: list(joint[seed, rule]["gap"].values())[-1]
-    steps = lambda seed, rule: joint[seed, rule]["steps_to_2_nats"] or np.inf
-    sooner = [steps(seed, ours) < min(steps(seed, name) for name in dense) for seed in seeds]
-    as_high = [end(seed, ours) <= end(seed, "dense, natural") + 0.1 for seed in seeds]
-    worst = lambda by, rule: max(by(seed, rule) for seed in seeds)
-    text = (
-        f"Exact natural gradients in O(M) end as high as dense ones on {sum(as_high)} of {len(seeds)} data sets, and "
-        f"are within 2 nats of the evidence in fewer steps on {sum(sooner)}: after {worst(steps, ours):.0f} at most, "
-        f"dense ones {worst(steps, dense[0]):.0f}, dense by Adam {worst(steps, dense[1]):.0f} (both natural ones have "
-        f"the best q at once, so that Adam's steps on the hyperparameters set the pace). Nats below the evidence in "
-        f"the end, at most: {worst(end, ours):.3g}, dense {worst(end, dense[0]):.3g}, dense by Adam "
-        f"{worst(end, dense[1]):.3g}"
-    )
-    thesis = [end(seed, "thesis, γ → 0.1") for seed in seeds if (seed, "thesis, γ → 0.1") in joint]
-    text += f", the thesis' own rule for g {max(thesis):.3g}." if thesis else "."
-    return ("agrees" if all(as_high) and all(sooner) else "disagrees"), text
+def verdict(rows: list[dict[str, Any]]) -> list[Judgement]:
+    """No finding is printed: where the rules end."""
+    ends = {key: [list(row["gap"].values())[-1] for row in of] for key, of in grouped(rows, "setting", "rule").items()}
+    text = [
+        f"{setting}, {rule}: {min(of):.3g} to {max(of):.3g}"
+        for (setting, rule), of in ends.items()
+        if rule in ("exact", "thesis, γ → 0.1", "dense, natural")
+    ]
+    return [untested(f"Nats below the target in the end, over data sets: {'; '.join(text)}.")]

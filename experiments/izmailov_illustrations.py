@@ -20,10 +20,13 @@ from pseudopoint.kernels import RBF
 from pseudopoint.likelihoods import Gaussian
 from pseudopoint.params import cast
 from pseudopoint.posteriors import Model
+from pseudopoint.reproduce import Judgement, judged, untested, within
 
 SOURCE = "Izmailov, review of GP methods, 1.2, figure 1"
-PUBLISHED = "One- and two-dimensional Gaussian processes reconstructed from the data, which they go through; a picture."
-CUT = "Data and kernel are lost with the figure: ours are drawn from the process itself, with a squared exponential."
+PUBLISHED = ("One- and two-dimensional Gaussian processes, reconstructed from the data, go through these (a picture).",)
+CUT = {
+    "": "Data and kernel are lost with the figure: ours are drawn from the process itself, with a squared exponential."
+}
 TABLES = ()
 LENGTHSCALE = {1: 0.12, 2: 0.3}
 POINTS = {1: 8, 2: 25}
@@ -118,20 +121,22 @@ def figure(rows: list[dict[str, Any]]) -> Figure:
     return picture
 
 
-def verdict(rows: list[dict[str, Any]]) -> tuple[str, str]:
+def verdict(rows: list[dict[str, Any]]) -> list[Judgement]:
     """Does the mean go through the data and follow the formula, and are the standard deviations honest?"""
-    through, formula = (max(row[name] for row in rows) for name in ("through", "formula"))
-    covered = [row["covered"] for row in rows]
-    text = (
-        f"The mean is within {through:.1g} of f at the data, and within {formula:.1g} of the review's formula "
-        f"everywhere; f lies within two standard deviations on "
-        f"{' and '.join(f'{100 * share:.1f} %' for share in covered)} of the grid (95.4 % is right) for "
-        f"{' and '.join(str(row['inputs']) for row in rows)} inputs."
-    )
+    if len(rows) < 2:
+        return [untested("It takes one and two inputs.")]
+    covered = " and ".join(f"{100 * row['covered']:.1f} %" for row in rows)
     # Four standard errors, as if a draw had two independent places.
     errors = [4 * np.sqrt(0.954 * 0.046 / (2 * row["config"]["draws"])) for row in rows]
-    honest = [abs(row["covered"] - 0.954) < error for row, error in zip(rows, errors, strict=True)]
-    good = through < 1e-3 and formula < 1e-6 and all(honest)
-    if len(rows) < 2:
-        return "untested", "Both pictures are needed. " + text
-    return ("agrees" if good else "disagrees"), text
+    honest = [error - abs(row["covered"] - 0.954) for row, error in zip(rows, errors, strict=True)]
+    through, formula = ([row[name] for row in rows] for name in ("through", "formula"))
+    margins = {"the data": within(through, 1e-3), "the formula": within(formula, 1e-6), "the coverage": honest}
+    return [
+        judged(
+            margins,
+            "units of f, or shares of the grid",
+            f"The mean is within {max(through):.1g} of f at the data, and within {max(formula):.1g} of the review's "
+            f"formula everywhere; f lies within two standard deviations on {covered} of the grid (95.4 % is right), "
+            "for one and two inputs, which are the runs.",
+        )
+    ]

@@ -8,15 +8,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pseudopoint.reproduce import Judgement, untested
+
 from . import _izmailov as review
 from ._izmailov import BATCHES, after, complete, curve, problem, within
 
 SOURCE = "Izmailov, review of GP methods, 3.2, figure 7"
-PUBLISHED = "No finding in words: the three methods on a big set, test R² against time."
-CUT = (
-    "The set, its start, step sizes and batches are lost with the figure: ours are two tables. Minibatch methods have "
-    "the best of two step sizes, chosen by the bound."
-)
+PUBLISHED = ("No finding in words: the three methods on a big set, test R² against time.",)
+CUT = {
+    "": "The set, its start, step sizes and batches are lost with the figure: ours are two tables. Minibatch methods "
+    "have the best of two step sizes, chosen by the bound."
+}
 TABLES = ("kin40k", "protein")
 METHODS = ("vi-means", *BATCHES)
 
@@ -56,11 +58,11 @@ def run(case: dict[str, Any], config: Config, folder: Path) -> dict[str, Any]:
 table, figure = review.table, review.figure
 
 
-def verdict(rows: list[dict[str, Any]]) -> tuple[str, str]:
+def verdict(rows: list[dict[str, Any]]) -> list[Judgement]:
     """The review prints no finding: ours, by passes, by seconds, and in the end."""
     sets = complete(rows, METHODS)
     if not sets:
-        return "untested", "No set has all three methods yet."
+        return [untested("No set has all three methods yet.")]
     marks = rows[0]["config"]["passes"]
     text = []
     for name, found in sets.items():
@@ -73,4 +75,4 @@ def verdict(rows: list[dict[str, Any]]) -> tuple[str, str]:
             there = scores(lambda row, seconds=seconds: within(row, 1.001 * seconds / row["pass_seconds"]))
             text[-1] += f"; within {seconds:.3g} s: {there}"
         text[-1] += f"; at the end: {scores(lambda row: row['r2'][-1])}."
-    return "untested", " ".join(["The review prints no finding and its figure is lost.", *text])
+    return [untested(" ".join(["The review prints no finding and its figure is lost.", *text]))]

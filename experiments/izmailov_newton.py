@@ -13,13 +13,15 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import ScalarFormatter
 
+from pseudopoint.reproduce import Judgement, untested
+
 from . import _izmailov as review
 from ._izmailov import BIG, best, complete, curve, problem
 from ._rows import product
 
 SOURCE = "Izmailov, review of GP methods, 3.3, figures 8 and 9"
-PUBLISHED = "No finding in words: both methods on small, medium and bigger sets, test R² against time."
-CUT = "Its sets and starts are lost with the figures: ours are five tables and two sets drawn from a GP."
+PUBLISHED = ("No finding in words: both methods on small, medium and bigger sets, test R² against time.",)
+CUT = {"": "Its sets and starts are lost with the figures: ours are five tables and two sets drawn from a GP."}
 SIZES = review.SIZES | BIG
 TABLES = (*review.TABLES, *BIG)
 METHODS = ("means-PN", "means-L-BFGS-B")
@@ -96,11 +98,11 @@ def figure(rows: list[dict[str, Any]]) -> Figure:
     return picture
 
 
-def verdict(rows: list[dict[str, Any]]) -> tuple[str, str]:
+def verdict(rows: list[dict[str, Any]]) -> list[Judgement]:
     """The review prints no finding: ours, by passes and by seconds."""
     sets = complete(rows, METHODS)
     if not sets:
-        return "untested", "No set has both methods yet."
+        return [untested("No set has both methods yet.")]
     tops = {name: max(max(row["bound"][1:]) for row in found.values()) for name, found in sets.items()}
     needs = {
         method: [passes_to(found[method], tops[name] - NEAR) for name, found in sets.items()] for method in METHODS
@@ -113,4 +115,4 @@ def verdict(rows: list[dict[str, Any]]) -> tuple[str, str]:
         + f"; means-PN needs fewer on {fewer} of {len(sets)} sets. Both end within {NEAR:g} nat of each other on "
         f"{sum(end <= NEAR for end in ends)}."
     )
-    return "untested", text
+    return [untested(text)]

@@ -11,18 +11,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pseudopoint.reproduce import Judgement, untested
+
 from . import _izmailov as review
 from ._izmailov import SIZES, WITH_RATE, after, complete, curve, problem
 
 SOURCE = "Izmailov, review of GP methods, 3.1, figures 3 and 4"
 PUBLISHED = (
     "No finding in words. The review goes on (3.2) with svi-L-BFGS-B on small and medium sets, and with svi-natural "
-    "and svi-SAG on a big one."
+    "and svi-SAG on a big one.",
 )
-CUT = (
-    "Its sets, starts, step sizes and batches are lost with the figures: ours are four tables and two sets drawn from "
-    "a GP; gradient methods have the best of three step sizes, chosen by the bound."
-)
+CUT = {
+    "": "Its sets, starts, step sizes and batches are lost with the figures: ours are four tables and two sets drawn "
+    "from a GP; gradient methods have the best of three step sizes, chosen by the bound."
+}
 TABLES = review.TABLES
 METHODS = (*WITH_RATE, "svi-L-BFGS-B")
 
@@ -59,14 +61,14 @@ def run(case: dict[str, Any], config: Config, folder: Path) -> dict[str, Any]:
 table, figure = review.table, review.figure
 
 
-def verdict(rows: list[dict[str, Any]]) -> tuple[str, str]:
+def verdict(rows: list[dict[str, Any]]) -> list[Judgement]:
     """The review prints no finding: ours, by passes."""
     sets = complete(rows, METHODS)
     if not sets:
-        return "untested", "No set has all four methods yet."
+        return [untested("No set has all four methods yet.")]
     text = []
     for mark in sorted(set(rows[0]["config"]["passes"]))[-3::2]:
         first = [max(METHODS, key=lambda method: after(found[method], mark)) for found in sets.values()]
         counts = ", ".join(f"{method} on {first.count(method)}" for method in METHODS if method in first)
         text.append(f"After {mark:g} passes the highest test R² is that of {counts} of {len(sets)} sets.")
-    return "untested", " ".join(["The review prints no finding and its figures are lost.", *text])
+    return [untested(" ".join(["The review prints no finding and its figures are lost.", *text]))]

@@ -22,6 +22,7 @@ from pseudopoint.optimise.minibatch import AbstractStepper, NaturalGradient, Opt
 from pseudopoint.optimise.named import vfe
 from pseudopoint.params import trainable
 from pseudopoint.posteriors import Collapsed
+from pseudopoint.reproduce import Judgement, judged, within
 from pseudopoint.starts.inducing import kmeans
 
 from ._full_batches import course
@@ -30,8 +31,16 @@ from ._rows import grouped, marks, number, panels, product
 from .settings import HELD
 
 SOURCE = "Kobe 2021, figure 4.1"
-PUBLISHED = "N = 300, M = 10: NGD reaches the optimum in a single step of size 1; Adam takes thousands of iterations."
-CUT = "Added to the thesis' one data set and its hyperparameters: five data sets, and two more sets of hyperparameters."
+PUBLISHED = (
+    "N = 300, M = 10: NGD reaches the optimum in a single step of size 1.",
+    "Adam takes thousands of iterations.",
+)
+CUT = {"": "Five data sets in place of one, and two more sets of hyperparameters, which only the first finding sees."}
+NOTES = (
+    "The thesis calls σ_SE a standard deviation where hyperparameters start, so it is squared there; its printed "
+    "0.112 and 0.5 are read as variances. The printed lengthscale and variance look exchanged: with them exchanged, "
+    "the bound of the first data set is 680 nats higher."
+)
 TABLES = ()
 PRINTED = (0.813, 0.112, 0.045)  # lengthscale, kernel variance, noise variance
 HYPER = ("printed", "exchanged", "fitted")
@@ -131,16 +140,29 @@ def figure(rows: list[dict[str, Any]]) -> Figure:
     return picture
 
 
-def verdict(rows: list[dict[str, Any]]) -> tuple[str, str]:
+def verdict(rows: list[dict[str, Any]]) -> list[Judgement]:
     """Is one natural step the optimum everywhere, and does Adam take thousands at the printed hyperparameters?"""
-    natural = [abs(row["gap"][1]) for row in rows if row["rule"] == "NGD"]
-    adam = {name: [row for row in rows if (row["hyper"], row["rule"]) == (name, "Adam")] for name in HYPER}
-    if not natural or not adam["printed"]:
-        return "untested", "It takes both rules at the printed hyperparameters."
-    steps = lambda name: [row["steps_to"]["0.01"] or np.inf for row in adam[name]]
-    text = f"After one natural step the bound is within {max(natural):.1g} nats of its optimum in all {len(natural)} "
-    text += "runs. Adam's steps to 0.01 nats: " + ", ".join(
-        f"{min(steps(name)):.0f} to {max(steps(name)):.0f} ({name} hyperparameters)" for name in HYPER if adam[name]
-    )
-    good = max(natural) < 1e-6 and min(steps("printed")) >= 1000
-    return ("agrees" if good else "disagrees"), text + "."
+    natural = {
+        hyper: [row["gap"][1] for row in of]
+        for (hyper, rule), of in grouped(rows, "hyper", "rule").items()
+        if rule == "NGD"
+    }
+    adam = {hyper: of for (hyper, rule), of in grouped(rows, "hyper", "rule").items() if rule == "Adam"}
+    most = lambda row: row["config"]["steps"]  # counts for those that never were there
+    steps = {hyper: [row["steps_to"]["0.01"] or most(row) for row in of] for hyper, of in adam.items()}
+    return [
+        judged(
+            {f"{hyper} hyperparameters": within(of, 1e-6) for hyper, of in natural.items()},
+            "nats",
+            "Nats from the optimum after one step, at most: "
+            + ", ".join(f"{max(map(abs, of)):.1g} ({hyper} hyperparameters)" for hyper, of in natural.items())
+            + "; 1e-6 counts as there.",
+        ),
+        judged(
+            {"": [float(np.log(n / 1000)) for n in steps.get("printed", [])]},
+            "log of steps over 1000",
+            "Adam's steps to 0.01 nats: "
+            + ", ".join(f"{min(of)} to {max(of)} ({hyper} hyperparameters)" for hyper, of in steps.items())
+            + ".",
+        ),
+    ]

@@ -2,9 +2,9 @@
 
 `bound` is the standard bound of all rows, in nats, after the steps in `steps`. NGD+Adam is a step of Adam on the
 hyperparameters and then a natural one on q, made from where it arrived; "one pass" (ours) makes both from one point.
-Every learning rate is that of `rates` at which the bound ends highest on split 0. (The largest stable one, which the
-paper takes in figure 3, would be 1 for NGD+Adam: q follows, and the bound bounces by a thousand nats.) Seconds are as
-in `ng_minibatch`. Natural steps are guarded where the likelihood is not log-concave (Student-t).
+Every rule runs at every learning rate of `rates`, and is judged at the one where its bound ends highest. (The largest
+stable one, which the paper takes in figure 3, would be 1 for NGD+Adam: q follows, and the bound bounces by a thousand
+nats.) Seconds are as in `ng_minibatch`. Natural steps are guarded where the likelihood is not log-concave (Student-t).
 """
 
 from dataclasses import dataclass
@@ -16,17 +16,39 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from ._minibatches import LEARNING, bound_height, contests, course, draw_bounds, share_ahead, sooner, step_times
+from pseudopoint.reproduce import Judgement, judged
+
+from ._minibatches import (
+    LEARNING,
+    best_rate,
+    bound_height,
+    contests,
+    course,
+    draw_bounds,
+    margins,
+    share_ahead,
+    sooner,
+    step_times,
+    unbracketed,
+)
 from ._minibatches import joint_rules as rules
 from ._rows import grouped, product, shown
 from .settings import LIKELIHOODS, small
 
 SOURCE = "Salimbeni, Eleftheriadis and Hensman 2018, figure 4"
 PUBLISHED = (
-    "NGD+Adam outperforms Adam and GD in wall-clock time when hyperparameters and q are learned together, on ENERGY "
-    "(Gaussian), BOSTON (Student-t) and PIMA (Bernoulli)."
+    "NGD+Adam outperforms Adam in wall-clock time when hyperparameters and q are learned together, on ENERGY "
+    "(Gaussian), BOSTON (Student-t) and PIMA (Bernoulli).",
+    "It outperforms gradient descent.",
 )
-CUT = "The paper does not say how it chose the rate of Adam in NGD+Adam."
+CUT = {
+    "": "The paper does not say how it chose the rate of Adam in NGD+Adam. Stored are the runs at one rate of each "
+    "rule, which a search on split 0 of the training rows found; the rows of the other rates are not stored yet."
+}
+NOTES = (
+    "Why NGD+Adam is behind Adam at many of the times is unknown. Its two passes over a batch are not the whole cause: "
+    "on boston one pass (ours), at a cost near Adam's, is behind at about as many."
+)
 TABLES = tuple(LIKELIHOODS)
 OTHERS = ("Adam", "GD")
 
@@ -52,25 +74,17 @@ COUNTS = ("splits", "tables", "rules")
 
 
 def cases(config: Config) -> list[dict[str, Any]]:
-    """Every rule on every table and split."""
-    return product(table=config.tables, split=range(config.splits), rule=config.rules)
+    """Every rule at every rate, on every table and split."""
+    return product(table=config.tables, split=range(config.splits), rule=config.rules, rate=config.rates)
 
 
 def run(case: dict[str, Any], config: Config, folder: Path) -> dict[str, Any]:
     """The bound along the course."""
     table, rule = case["table"], rules(config.ramp)[case["rule"]]
-    times, rate = times_of(folder, table, config), rate_of(folder, table, case["rule"], config)
+    times = times_of(folder, table, config)
     data, model = small(folder, table, case["split"], config.inducing)
-    figures, bounds, _ = course(rule, rate, model, data, config, case["split"])
-    return figures | {"bound": bounds, "rate": rate, "milliseconds": times}
-
-
-@lru_cache(maxsize=8)
-def rate_of(folder: Path, table: str, rule: str, config: Config) -> float:
-    """The rate at which the bound ends highest on split 0."""
-    data, model = small(folder, table, 0, config.inducing)
-    end = lambda rate: course(rules(config.ramp)[rule], rate, model, data, config, 0)[1][-1]
-    return max(config.rates, key=lambda rate: -np.inf if (bound := end(rate)) is None else bound)
+    figures, bounds, _ = course(rule, case["rate"], model, data, config, case["split"])
+    return figures | {"bound": bounds, "milliseconds": times}
 
 
 @lru_cache(maxsize=1)
@@ -85,10 +99,10 @@ def table(rows: list[dict]) -> list[list[str]]:
     at = shown(rows[0]["steps"], (0, 10, 100, 1000))
     head = ["table", "rule", *(f"bound after {t}" for t in at), "range of the last", "rate", "ms a step", "rejected"]
     lines = [[*head, "splits"]]
-    for (name, rule), of in grouped(rows, "table", "rule").items():
+    for (name, rule, rate), of in grouped(rows, "table", "rule", "rate").items():
         bounds = np.array([bound_height(row) for row in of])
         cells = [f"{bound:.1f}" for bound in np.median(bounds[:, list(at.values())], axis=0)]
-        cells += [f"{bounds[:, -1].min():.1f} to {bounds[:, -1].max():.1f}", f"{of[0]['rate']:g}"]
+        cells += [f"{bounds[:, -1].min():.1f} to {bounds[:, -1].max():.1f}", f"{rate:g}"]
         cells.append(f"{median(row['milliseconds'][rule] for row in of):.2f}")
         lines.append([name, rule, *cells, str(sum(row["rejected"] for row in of)), str(len(of))])
     return lines
@@ -99,25 +113,32 @@ def figure(rows: list[dict]) -> Figure:
     return draw_bounds(rows, list(Config.rules))
 
 
-def verdict(rows: list[dict]) -> tuple[str, str]:
-    """Once γ has risen (twice its steps), is NGD+Adam above Adam and GD at the same time? And is one pass?"""
-    after = 2 * rows[0]["config"]["ramp"][2]
-    (shares, why), (_, ours) = (against(rows, rule, after) for rule in ("NGD+Adam", "one pass"))
-    if not shares:
-        return "untested", "It takes NGD+Adam and Adam or GD on one split."
-    text = f"After {after} iterations, at equal time (medians over splits), NGD+Adam: {why}."
-    text += f" One pass (ours): {ours}." if ours else ""
-    return ("agrees" if min(shares) >= 0.9 else "disagrees"), text
+def verdict(rows: list[dict]) -> list[Judgement]:
+    """Once γ has risen (twice its steps), is NGD+Adam above Adam and GD at the same time, on the way and in the end?"""
+    return [against(rows, other) for other in OTHERS]
 
 
-def against(rows: list[dict], rule: str, after: int) -> tuple[list[float], str]:
-    """The shares of marks at which a rule is above another, and in words."""
-    shares, text = [], []
-    for name, other, pairs in contests(rows, rule, OTHERS):
-        shares.append(share_ahead(pairs, bound_height, after))
-        above = np.median([bound_height(a)[-1] - bound_height(b)[-1] for a, b in pairs])
-        text.append(
-            f"{name}: {sooner(pairs, bound_height):.2g} of the time of {other} to the level of both, above it at"
-        )
-        text[-1] += f" {100 * shares[-1]:.0f} % of the marks, in the end by {above:.4g} nats"
-    return shares, "; ".join(text)
+def named(row: dict) -> dict:
+    """The row, its rate in the rule's name."""
+    name = lambda rule: f"{rule} {row['rate']:g}"
+    return row | {"rule": name(row["rule"]), "milliseconds": {name(r): t for r, t in row["milliseconds"].items()}}
+
+
+def against(rows: list[dict], other: str) -> Judgement:
+    """NGD+Adam against another rule, each at its best rate on the table."""
+    found, text, edges, after = {}, [], [], 2 * rows[0]["config"]["ramp"][2]
+    for (table,), of in grouped([named(row) for row in rows], "table").items():
+        mine, theirs = best_rate(of, "NGD+Adam"), best_rate(of, other)
+        if mine is None or theirs is None:
+            continue
+        for _, _, pairs in contests(of, mine, (theirs,)):
+            for part, values in margins(pairs, bound_height, after).items():
+                found[f"{table}, {part}"] = values
+            edges += [f"{table}: {edge}" for edge in unbracketed(of, "NGD+Adam", other)]
+            above = np.median([bound_height(a)[-1] - bound_height(b)[-1] for a, b in pairs])
+            text.append(
+                f"{table}: {sooner(pairs, bound_height):.2g} of the time of {theirs} to the level of both, above it at "
+                f"{100 * share_ahead(pairs, bound_height, after):.0f} % of the marks, in the end by {above:.4g} nats"
+            )
+    said = f"{'; '.join(text)}." if text else f"It takes NGD+Adam and {other} on one split."
+    return judged(found, "shares of the climb", said, edges)

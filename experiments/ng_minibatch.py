@@ -22,19 +22,26 @@ from pseudopoint.data import Dataset
 from pseudopoint.gaussians import MeanChol, MeanPrecision, Natural
 from pseudopoint.optimise.minibatch import ForwardNaturalGradient, NaturalGradient, Optax, log_linear
 from pseudopoint.posteriors import Model
+from pseudopoint.reproduce import Judgement, judged
 
-from ._minibatches import Rule, ahead, contests, course, draw_courses, share_ahead, step_times
+from ._minibatches import Rule, ahead, contests, course, draw_courses, lead, share_ahead, step_times
 from ._rows import grouped, number, numbers, panels, product, shown
 from .settings import HELD, LIKELIHOODS, solved
 
 SOURCE = "Salimbeni, Eleftheriadis and Hensman 2018, figure 3"
 PUBLISHED = (
-    "NGD improves on Adam and GD after about 3 iterations, in wall-clock time, on ENERGY (Gaussian), BOSTON "
-    "(Student-t) and PIMA (Bernoulli)."
+    "NGD improves on Adam in wall-clock time, on ENERGY (Gaussian), BOSTON (Student-t) and PIMA (Bernoulli).",
+    "NGD improves on gradient descent in wall-clock time, on the same.",
+    "It does so after about 3 iterations.",
 )
-CUT = ""
+CUT = {"": "The paper takes the largest stable rates of Adam and gradient descent and prints none: ours are searched."}
+NOTES = (
+    "Gaps are not floored: where gradient descent ends nearer to the optimum than natural steps of size 0.1, whose "
+    "noise of batches stays, it counts."
+)
 TABLES = tuple(LIKELIHOODS)
 PRINTED = "NGD, printed"
+ABOUT = 3  # iterations, as published
 
 
 @dataclass(frozen=True)
@@ -113,8 +120,8 @@ def times_of(folder: Path, table: str, config: Config) -> dict[str, float]:
 
 
 def height(row: dict) -> np.ndarray:
-    """−log gap; less than 0.1 nats count as 0.1: there is the optimum, and what is left the noise of batches."""
-    return -np.log(np.maximum(numbers(row["gap"], 1e300), 0.1))
+    """−log gap; nothing counts as less than a millionth of a nat."""
+    return -np.log(np.maximum(numbers(row["gap"], 1e300), 1e-6))
 
 
 def table(rows: list[dict]) -> list[list[str]]:
@@ -140,21 +147,30 @@ def figure(rows: list[dict]) -> Figure:
     return picture
 
 
-def verdict(rows: list[dict]) -> tuple[str, str]:
-    """Once γ has risen (twice its steps), is NGD as near the optimum as Adam and GD at the same time?"""
-    text, shares, after = [], [], 2 * rows[0]["config"]["ramp"][2]
-    for name, other, pairs in contests(rows, "NGD", ("Adam", "GD")):
-        shares.append(share_ahead(pairs, height, after))
-        ends = [np.median([numbers(row["gap"])[-1] for row in of]) for of in zip(*pairs, strict=True)]
-        text.append(f"{name}: ahead of {other} first at step {median(map(first_ahead, pairs)):.0f}, later at")
-        text[-1] += f" {100 * shares[-1]:.0f} % of the marks; in the end {ends[0]:.3g} and {ends[1]:.3g} nats off"
-    if not shares:
-        return "untested", "It takes NGD and Adam or GD on one split."
-    why = f"At equal time; later is after {after} steps of NGD (medians over splits). {'. '.join(text)}."
-    return ("agrees" if min(shares) >= 0.9 else "disagrees"), why
+def verdict(rows: list[dict]) -> list[Judgement]:
+    """At the same time, is NGD nearer the optimum than Adam and GD, on the way and in the end, and from when on?"""
+    after, early, found = 2 * rows[0]["config"]["ramp"][2], {}, []
+    for other in ("Adam", "GD"):
+        margins, text = {}, []
+        for name, _, pairs in contests(rows, "NGD", (other,)):
+            leads = [lead(*pair, height, after) for pair in pairs]
+            margins[f"{name}, on the way"] = [float(np.mean(of)) for of in leads]
+            margins[f"{name}, in the end"] = [float(of[-1]) for of in leads]
+            since = [first_ahead(pair) for pair in pairs]
+            early[f"{name}, against {other}"] = [float(np.log(2 * ABOUT / step)) for step in since]
+            ends = [np.median([numbers(row["gap"])[-1] for row in of]) for of in zip(*pairs, strict=True)]
+            text.append(
+                f"{name}: ahead of {other} first at step {median(since):.0f}, after {after} steps at "
+                f"{100 * share_ahead(pairs, height, after):.0f} % of the marks; in the end {ends[0]:.3g} and "
+                f"{ends[1]:.3g} nats off"
+            )
+        said = f"Medians over splits. {'; '.join(text)}." if text else f"It takes NGD and {other} on one split."
+        found.append(judged(margins, "log of the ratio of gaps", said))
+    said = f"The first step at which it is ahead; up to {2 * ABOUT} count as about {ABOUT}."
+    return [*found, judged(early, "log of the ratio of steps", said)]
 
 
 def first_ahead(pair: tuple[dict, dict]) -> float:
-    """At which step of the first it is ahead of the second for the first time."""
-    lead = ahead(*pair, height)
-    return pair[0]["steps"][1 + int(np.argmax(lead))] if lead.any() else np.inf
+    """At which step of the first it is ahead of the second for the first time; its last one if never."""
+    found = ahead(*pair, height)
+    return pair[0]["steps"][1 + int(np.argmax(found))] if found.any() else pair[0]["steps"][-1]

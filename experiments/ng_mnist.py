@@ -25,24 +25,27 @@ from pseudopoint.kernels import Matern52
 from pseudopoint.likelihoods import RobustMax
 from pseudopoint.params import cast
 from pseudopoint.posteriors import IndependentLatents, Model, Whitened
+from pseudopoint.reproduce import Judgement, judged, untested
 from pseudopoint.starts.inducing import kmeans
 
 from ._full_batches import whole_bound
-from ._minibatches import LEARNING, ahead, at_rates, course, draw_courses, times_at_rates
+from ._minibatches import LEARNING, at_rates, course, draw_courses, lead, times_at_rates
 from ._rows import number, numbers, places, product
 
 SOURCE = "Salimbeni, Eleftheriadis and Hensman 2018, figure 7"
 PUBLISHED = (
-    "After the first few iterations NGD+Adam outperforms Adam alone in terms of test log likelihood. No number is "
-    "printed."
+    "NGD+Adam outperforms Adam alone in terms of test log likelihood (no number is printed).",
+    "It does so after the first few iterations.",
 )
-CUT = (
-    "Steps: 2500, and 7500 of Adam alone, at one rate, to fit 20 minutes (the paper prints none; Config() has "
-    "10,000 and 30,000, and two rates). Points are the k-means centres of the first 10,000 rows. Rates of Adam, not "
-    "printed either, are ours."
-)
+CUT = {
+    "steps": "2500, and 7500 of Adam alone, to fit 20 minutes. The paper prints none; 10,000 and 30,000 are ours.",
+    "rates": "One rate of Adam, 0.01, so that nothing says whether another is better. The paper prints none.",
+    "rules": "Without our one pass.",
+    "": "The standard split, and so one run. Points are the k-means centres of the first 10,000 rows.",
+}
 TABLES = ("mnist_train", "mnist_test")
 CLASSES = 10
+FEW = 20  # iterations that count as the first few
 
 
 @dataclass(frozen=True)
@@ -61,7 +64,7 @@ class Config:
     looks: int = 16
     variance: float = 10.0
     ramp: tuple[float, float, int] = (1e-6, 0.02, 2000)
-    rates: tuple[float, ...] = (0.01, 0.001)
+    rates: tuple[float, ...] = (0.1, 0.03, 0.01, 0.003, 0.001)
     rules: tuple[str, ...] = LEARNING
 
 
@@ -154,20 +157,27 @@ def figure(rows: list[dict]) -> Figure:
     return picture
 
 
-def verdict(rows: list[dict]) -> tuple[str, str]:
-    """In the end and at the same time, is NGD+Adam's test log probability higher than Adam's at any rate?"""
-    of = {row["rule"]: row for row in rows}
-    adam = [rule for rule in of if rule.startswith("Adam")]
-    mine = max((row for row in rows if row["rule"].startswith("NGD+Adam")), key=lambda row: row["bound"], default=None)
-    if not adam or mine is None:
-        return "untested", "It takes NGD+Adam and Adam."
-    leads = [ahead(mine, of[rule], height) for rule in adam]
-    lead = np.all([own[: min(map(len, leads))] for own in leads], axis=0)
-    best = max(adam, key=lambda rule: height(of[rule])[-1])
-    text = f"Test log probability in the end: {mine['rule']} {height(mine)[-1]:.4f}, the best of Adam ({best}, "
-    text += f"{of[best]['steps'][-1]} steps) {height(of[best])[-1]:.4f}. "
-    since, steps = len(lead) - int(np.argmin(lead[::-1])), mine["steps"][1:]
-    if not lead[-1:].any():
-        return "disagrees", f"{text}At equal time NGD+Adam is not ahead at step {steps[len(lead) - 1]}."
-    first = steps[0 if lead.all() else since]
-    return "agrees", f"{text}At equal time NGD+Adam is ahead of Adam at every rate from step {first} on."
+def verdict(rows: list[dict]) -> list[Judgement]:
+    """At the same time, is NGD+Adam's test log probability higher than Adam's, and from which step on? Both run at the
+    rate where their bound of the training rows ends highest."""
+    best, edges = {}, []
+    for rule in BOTH:
+        of = {float(row["rule"].rpartition(" ")[2]): row for row in rows if row["rule"].rpartition(" ")[0] == rule}
+        if not of:
+            return [untested("It takes NGD+Adam and Adam.")] * 2
+        rate = max(of, key=lambda rate: of[rate]["bound"])
+        best[rule] = of[rate]
+        edges += [f"{rule} {rate:g} of {sorted(of)}"] if rate in (min(of), max(of)) else []
+    mine, adam = best["NGD+Adam"], best["Adam"]
+    leads, steps = lead(mine, adam, height), mine["steps"][1:]
+    behind = np.flatnonzero(leads < 0)
+    since = steps[min(behind[-1] + 1, len(steps) - 1)] if len(behind) else steps[0]
+    ends = (
+        f"Test log probability in the end: {mine['rule']} {height(mine)[-1]:.4f} ({mine['steps'][-1]} steps), "
+        f"{adam['rule']} {height(adam)[-1]:.4f} ({adam['steps'][-1]} steps)."
+    )
+    said = f"At equal time NGD+Adam is ahead for good from step {since} on; {FEW} count as few."
+    return [
+        judged({"": [float(leads[-1])]}, "nats of test log probability a row", ends, edges),
+        judged({"": [float(np.log(FEW / since))]}, "log of the ratio of steps", said, edges),
+    ]

@@ -19,6 +19,7 @@ from matplotlib.figure import Figure
 from pseudopoint.data import Dataset
 from pseudopoint.likelihoods import StudentT
 from pseudopoint.posteriors import Model
+from pseudopoint.reproduce import Judgement, judged
 
 from ._minibatches import (
     LEARNING,
@@ -28,44 +29,54 @@ from ._minibatches import (
     bound_height,
     course,
     draw_bounds,
+    margins,
     share_ahead,
     sooner,
     times_at_rates,
+    unbracketed,
 )
 from ._rows import grouped, numbers, product, shown
 from .settings import head, parts, start
 
 SOURCE = "Salimbeni, Eleftheriadis and Hensman 2018, figure 6"
 PUBLISHED = (
-    "On four larger tables NGD+Adam finds the solution more quickly, or one that Adam does not find; a significant "
-    "improvement on KIN8NM, POWER and YEAR. No number is printed."
+    "On four larger tables NGD+Adam finds the solution more quickly than Adam, or one that Adam does not find (no "
+    "number is printed).",
+    "A significant improvement on KIN8NM, POWER and YEAR.",
 )
-CUT = (
-    "YEAR is not to be had: kin40k is there in its place. The paper's text does not name its fourth table: protein is "
-    "our choice. It prints neither steps (5000, as in its figures before) nor rates of Adam, nor splits: 3 here."
+CUT = {
+    "splits": "3 of the paper's 5, for time.",
+    "rates": "The paper prints none. The three that were run do not bracket the best one everywhere.",
+    "": "YEAR is not to be had: kin40k is there in its place. The paper's text does not name its fourth table: protein "
+    "is our choice. It prints no number of steps: 5000, as in its figures before.",
+}
+NOTES = (
+    "Why NGD+Adam is later than Adam on power is unknown: its best rate there is the smallest that was run, and at a "
+    "rate three times as large it is sooner and ends 8 nats lower."
 )
 TABLES = ("kin8nm", "power", "protein", "kin40k")
+IMPROVED = ("kin8nm", "power", "kin40k")  # kin40k in place of YEAR
 
 
 @dataclass(frozen=True)
 class Config:
     """The paper's setting; Student's scale starts at 1, with 3 degrees of freedom, both learned."""
 
-    splits: int = 3
+    splits: int = 5
     rows: int | None = None
     inducing: int = 100
     batch: int = 256
     steps: int = 5000
     ramp: tuple[float, float, int] = (1e-4, 0.1, 40)
-    rates: tuple[float, ...] = (0.03, 0.01, 0.003)
+    rates: tuple[float, ...] = (0.1, 0.03, 0.01, 0.003, 0.001, 3e-4)
     rounds: int = 7
     tables: tuple[str, ...] = TABLES
     rules: tuple[str, ...] = LEARNING
 
 
-FULL = Config()
+FULL = Config(splits=3, rates=(0.03, 0.01, 0.003))
 QUICK = Config(1, 1000, 20, 64, 150, rates=(0.01,), rounds=2, tables=("power",), rules=("NGD+Adam", "Adam"))
-COUNTS = ("splits", "tables")
+COUNTS = ("splits", "tables", "rates")
 
 
 def cases(config: Config) -> list[dict[str, Any]]:
@@ -117,28 +128,30 @@ def figure(rows: list[dict]) -> Figure:
     return draw_bounds(rows, list(dict.fromkeys(row["rule"] for row in rows)))
 
 
-def verdict(rows: list[dict]) -> tuple[str, str]:
-    """Is NGD+Adam sooner at the level that it and Adam both reach, each at its best rate, on every table?"""
-    (ratios, why), (_, ours) = (against_adam(rows, rule) for rule in ("NGD+Adam", "one pass"))
-    if not ratios:
-        return "untested", "It takes NGD+Adam and Adam on one split of a table."
-    text = f"The bounds, each at the rate where it ends highest, medians over splits. {why}."
-    text += f" One pass (ours): {ours}." if ours else ""
-    return ("agrees" if max(ratios) < 1 else "disagrees"), text
+def verdict(rows: list[dict]) -> list[Judgement]:
+    """Once γ has risen (twice its steps), is NGD+Adam above Adam at the same time, on the way and in the end?"""
+    said = "It takes NGD+Adam and Adam on one split of each table."
+    every = against_adam(rows) if {row["table"] for row in rows} >= set(TABLES) else judged({}, "", said)
+    some = [row for row in rows if row["table"] in IMPROVED]
+    return [every, against_adam(some) if {row["table"] for row in some} == set(IMPROVED) else judged({}, "", said)]
 
 
-def against_adam(rows: list[dict], rule: str) -> tuple[list[float], str]:
-    """Seconds of a rule to the level that it and Adam both reach, over Adam's, a number a table; and in words."""
-    text, ratios, after = [], [], rows[0]["config"]["ramp"][2]
-    for (name,), of in grouped(rows, "table").items():
-        mine, adam = best_rate(of, rule), best_rate(of, "Adam")
+def against_adam(rows: list[dict]) -> Judgement:
+    """NGD+Adam against Adam, each at the rate where its bound ends highest on the table."""
+    found, text, edges, after = {}, [], [], 2 * rows[0]["config"]["ramp"][2]
+    for (table,), of in grouped(rows, "table").items():
+        mine, adam = best_rate(of, "NGD+Adam"), best_rate(of, "Adam")
         by = {(row["rule"], row["split"]): row for row in of}
-        pairs = [(by[mine, s], by[adam, s]) for named, s in by if named == mine and (adam, s) in by]
+        pairs = [(by[mine, s], by[adam, s]) for rule, s in by if rule == mine and (adam, s) in by]
         if not pairs:
-            continue
-        ratios.append(sooner(pairs, bound_height))
-        share = share_ahead(pairs, bound_height, after)
+            return judged({}, "", f"{table} has no split with NGD+Adam and Adam at their best rates.")
+        for part, values in margins(pairs, bound_height, after).items():
+            found[f"{table}, {part}"] = values
+        edges += [f"{table}: {edge}" for edge in unbracketed(of, "NGD+Adam", "Adam")]
         above = np.median([bound_height(a)[-1] - bound_height(b)[-1] for a, b in pairs])
-        text.append(f"{name}: {mine} takes {ratios[-1]:.2g} of the time of {adam} to the level of both, is above it at")
-        text[-1] += f" {100 * share:.0f} % of the marks, in the end by {above:.4g} nats"
-    return ratios, "; ".join(text)
+        text.append(
+            f"{table}: {mine} takes {sooner(pairs, bound_height):.2g} of the time of {adam} to the level of both, is "
+            f"above it at {100 * share_ahead(pairs, bound_height, after):.0f} % of the marks, in the end by "
+            f"{above:.4g} nats"
+        )
+    return judged(found, "shares of the climb", f"{'; '.join(text)}.", edges)

@@ -207,9 +207,12 @@ def reproduce(
     quick: Annotated[
         bool, typer.Option("--quick", help="Small settings, which show that it works and test no finding.")
     ] = False,
+    paper: Annotated[
+        bool, typer.Option("--paper", help="The paper's setting where the full run has a smaller one: hours to days.")
+    ] = False,
     out: Annotated[
         Path | None,
-        typer.Option(help="Folder for rows, figures and the page; else reproduction/full, quick or stored."),
+        typer.Option(help="Folder for rows, figures and the page; else reproduction/full, quick, paper or stored."),
     ] = None,
     data: Annotated[
         Path | None, typer.Option(help="Folder with the tables NAME.csv.gz; else PSEUDOPOINT_DATA.")
@@ -228,14 +231,15 @@ def reproduce(
     from pseudopoint import reproduce as work
 
     folder = work.experiments_folder(experiments)
-    place = out or Path("reproduction") / ("stored" if stored else "quick" if quick else "full")
+    kind = "stored" if stored else "quick" if quick else "paper" if paper else "full"
+    place = out or Path("reproduction") / kind
     rows_from = work.stored_folder(folder) if stored else place
     if name is None:
         result: dict[str, Any] = {"experiments": work.listing(rows_from, folder, quick)}
     else:
         compute = not (stored or report_only)
         with _Bar(as_json) as bar:
-            job = work.Job(place, folder, data, rows_from, quick, compute, download, bar.reproduced)
+            job = work.Job(place, folder, data, rows_from, quick, compute, download, bar.reproduced, paper)
             result = work.reproduce(name, job)
     _show(result, as_json, work.in_lines)
 

@@ -65,13 +65,13 @@ METHODS: dict[Method, str] = {
 Optimiser = (
     Literal["auto", "NGD", "NGD+Adam", "Adam", "GD", "L-BFGS"]
     | Literal["svi-natural", "svi-SAG", "svi-FG", "svi-L-BFGS-B", "vi-means", "means-L-BFGS-B", "means-PN"]
-    | Literal["t-SVGP", "sites"]
+    | Literal["NGD+Adam, one pass", "t-SVGP", "sites"]
 )
 OPTIMISERS: dict[Optimiser, str] = {
     "auto": "that of the method",
     # Salimbeni, Eleftheriadis and Hensman 2018
     "NGD": "natural gradients for q; hyperparameters and points stay",
-    "NGD+Adam": "natural gradients for q, Adam for all else, in one pass",
+    "NGD+Adam": "a step of Adam on all but q, then a natural gradient for q from there; two passes over a batch",
     "Adam": "Adam for everything, q by its Cholesky factor",
     "GD": "gradient descent for everything, q by its Cholesky factor",
     "L-BFGS": "L-BFGS-B on all rows for everything, q by its Cholesky factor",
@@ -84,7 +84,8 @@ OPTIMISERS: dict[Optimiser, str] = {
     "means-L-BFGS-B": "the same as vi-means",
     "means-PN": "projected Newton on the collapsed bound; points stay",
     # Beyond the papers
-    "t-SVGP": "NGD+Adam, the data's part of q held while hyperparameters move (Adam et al. 2021)",
+    "NGD+Adam, one pass": "a natural gradient for q and Adam for all else, both from the same point",
+    "t-SVGP": "the same in one pass, the data's part of q held while hyperparameters move (Adam et al. 2021)",
     "sites": "incremental sites for q, a number or two a row; hyperparameters and points stay",
 }
 Posterior = Literal["whitened", "unwhitened", "diagonal", "decoupled", "hybrid", "orthogonal", "solve"]

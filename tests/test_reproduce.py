@@ -69,7 +69,10 @@ def test_rows_have_the_promised_columns(toy, tmp_path):
         "jax": jax.__version__,
         "commit": "",
     }
-    assert entry["verdict"] == "agrees" and (entry["rows"], entry["wanted"]) == (4, 4)
+    assert entry["verdict"] == "agrees in part" and (entry["rows"], entry["wanted"]) == (4, 4)
+    assert entry["why"] == "findings by number; agrees: 1. Short of the paper's setting: numbers"
+    (finding,) = entry["findings"]
+    assert (finding["number"], finding["mark"], finding["margin"]) == (1, "agrees", 9.25)
     assert [(step.done, step.total, step.case["seed"]) for step in steps] == [(i + 1, 4, i) for i in range(4)]
 
 
@@ -127,6 +130,15 @@ def test_a_damaged_line_in_the_middle_is_refused(toy, tmp_path):
         reproduce("squares", Job(tmp_path, toy))
 
 
+def test_a_quick_run_has_no_verdict_and_the_papers_setting_can_be_had(toy, tmp_path):
+    quick = only(reproduce("squares", Job(tmp_path / "quick", toy, quick=True)))
+    assert quick["verdict"] == "not judged" and quick["findings"] == [] and "too small" in quick["why"]
+    page = (tmp_path / "quick" / "squares.html").read_text()
+    assert "not judged" in page and ">agrees<" not in page
+    paper = only(reproduce("squares", Job(tmp_path / "paper", toy, paper=True)))
+    assert (paper["verdict"], paper["rows"]) == ("agrees", 5)
+
+
 def test_rows_of_another_config_are_left_alone_and_not_shown(toy, tmp_path):
     reproduce("squares", Job(tmp_path, toy, quick=True))
     entry = only(reproduce("squares", Job(tmp_path, toy)))
@@ -177,17 +189,17 @@ def test_in_all_what_fails_is_untested_and_the_rest_goes_on(toy, tmp_path):
     add(toy, "b_without_data", ("TABLES = ()", 'TABLES = ("yacht",)'))
     add(toy, "c_not_drawn", ("figure.subplots().plot", "figure.nothing"))
     add(toy, "d_wrong", ("PUBLISHED", "PUBLISHT"))
-    add(toy, "e_odd_verdict", ('return "agrees"', 'return "perhaps"'))
+    add(toy, "e_odd_verdict", ('return [judged({"": [9.0, 9.5]}, "units", said)]', 'return ["perhaps"] and []'))
     result = reproduce("all", Job(tmp_path / "out", toy, data=tmp_path))
     by = {entry["name"]: entry for entry in result["experiments"]}
     assert list(by) == ["a_raises", "b_without_data", "c_not_drawn", "d_wrong", "e_odd_verdict", "squares"]
-    assert [entry["verdict"] for entry in by.values()] == ["untested"] * 5 + ["agrees"]
+    assert [entry["verdict"] for entry in by.values()] == ["untested"] * 5 + ["agrees in part"]
     assert "stopped after 2 of 4 rows: AssertionError: no more" in by["a_raises"]["why"]
     assert by["b_without_data"]["why"].startswith("yacht.csv.gz is not in") and by["b_without_data"]["rows"] == 0
     assert "AttributeError" in by["c_not_drawn"]["why"] and "lacks PUBLISHED" in by["d_wrong"]["why"]
-    assert "'perhaps', which is none of agrees, disagrees, untested" in by["e_odd_verdict"]["why"]
+    assert "1 findings are published, 0 are judged" in by["e_odd_verdict"]["why"]
     page = (tmp_path / "out" / "report.html").read_text()
-    assert "1 agrees, 5 untested" in page and all(f'id="{name}"' in page for name in by)
+    assert "1 agrees in part, 5 untested" in page and all(f'id="{name}"' in page for name in by)
     assert len(rows_of(tmp_path / "out" / "a_raises.jsonl")) == 2
 
 
@@ -206,7 +218,14 @@ def test_alone_what_fails_is_an_error(toy, tmp_path):
         ("def verdict", "def judge", "lacks verdict; docs/reproduce.md"),
         ("QUICK = ", "RAPID = ", "lacks QUICK"),
         ('"""Squares of numbers & what they are. Then what every number means."""', "", "lacks a docstring"),
-        ('CUT = "The fifth number."', "CUT = None", "CUT is no text"),
+        ('CUT = {"numbers": "The fifth number.", "": "Nothing else."}', "CUT = None", "CUT is no dictionary of texts"),
+        (
+            'CUT = {"numbers"',
+            'CUT = {"power"',
+            "FULL differs from the paper's Config\\(\\) in numbers: CUT has to say why",
+        ),
+        ('CUT = {"numbers"', 'CUT = {"odd"', "CUT names odd, which is no field of Config"),
+        ('PUBLISHED = ("Squares grow <b>fast</b>.",)', 'PUBLISHED = "Fast."', "PUBLISHED is no tuple of texts"),
         ("TABLES = ()", 'TABLES = "yacht"', "TABLES is one text, not a tuple"),
         ("import os", "import nothing_of_this_name", "cannot be imported: ModuleNotFoundError"),
         ('{"seed": seed, "kind": "square"}', '{"kind": "square"}', "gives one case twice"),

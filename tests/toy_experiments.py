@@ -14,11 +14,13 @@ import jax.numpy as jnp
 import numpy as np
 from matplotlib.figure import Figure
 
+from pseudopoint.reproduce import judged
+
 from .settings import log
 
 SOURCE = "Nobody 1999, figure 1"
-PUBLISHED = "Squares grow <b>fast</b>."
-CUT = "The fifth number."
+PUBLISHED = ("Squares grow <b>fast</b>.",)
+CUT = {"numbers": "The fifth number.", "": "Nothing else."}
 TABLES = ()
 COUNTS = ("numbers",)
 
@@ -55,7 +57,8 @@ def figure(rows):
 
 
 def verdict(rows):
-    return "agrees", f"{len(rows)} rows, the last value is {rows[-1]['value']}."
+    said = f"{len(rows)} rows, the last value is {rows[-1]['value']}."
+    return [judged({"": [9.0, 9.5]}, "units", said)]
 '''
 SETTINGS = """
 from pathlib import Path

@@ -293,10 +293,10 @@ def steps_and_rate(settings, likelihood) -> tuple[int, float]:
 
 
 def _optimise(model, data, settings, progress) -> OptimiseResult:
-    """The named optimiser, or "NGD+Adam" with our steps and rate."""
+    """The named optimiser, or "NGD+Adam, one pass" with our steps and rate."""
     name, (steps, rate) = settings.optimiser, (settings.max_iter, settings.learning_rate)
     if name == "auto":
-        name, (steps, rate) = "NGD+Adam", steps_and_rate(settings, model.likelihood)
+        name, (steps, rate) = "NGD+Adam, one pass", steps_and_rate(settings, model.likelihood)
     given = {"learn_inducing": settings.learn_inducing, "tight": settings.tight, "seed": settings.seed}
     try:
         return optimise(name, model, data, Options(steps, settings.batch_size, rate, **given), progress)

@@ -2,8 +2,10 @@
 
 import importlib
 import importlib.util
+import json
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Protocol, cast, runtime_checkable
@@ -11,8 +13,9 @@ from typing import Any, Protocol, cast, runtime_checkable
 from matplotlib.figure import Figure
 
 import pseudopoint
+from pseudopoint.reproduce.findings import Judgement
 
-__all__ = ["Experiment", "ExperimentError", "experiment", "experiments_folder", "names"]
+__all__ = ["Experiment", "ExperimentError", "differences", "experiment", "experiments_folder", "names"]
 
 PACKAGE = "pseudopoint_experiments"  # the name under which the folder is imported, wherever it lies
 
@@ -29,14 +32,15 @@ class Experiment(Protocol):
     """A module NAME.py of the folder of experiments, which uses the public interface of the library.
 
     The first line of its docstring says what is compared, and from which paper and figure. A module may also have
-    COUNTS, the fields of its config that only determine the cases (`splits`): rows stay valid when those change.
+    COUNTS, the fields of its config that only determine the cases (`splits`): rows stay valid when those change; and
+    NOTES, what a reader of its rows needs to know besides.
     """
 
     __name__: str
     __doc__: str | None
     SOURCE: str  # paper and figure or table
-    PUBLISHED: str  # the finding in words, with numbers where the paper prints them
-    CUT: str  # what of the paper's setting was left out and why; "" if nothing
+    PUBLISHED: Sequence[str]  # the findings in words, with numbers where the paper prints them, numbered from 1
+    CUT: Mapping[str, str]  # what differs from the paper's setting and why, by the field of Config, or "" for the rest
     Config: Callable[..., Any]  # a frozen dataclass, whose defaults are the paper's setting
     FULL: Any  # the config of the stored run
     QUICK: Any  # under 20 seconds on two cores, compilation included
@@ -63,8 +67,8 @@ class Experiment(Protocol):
         ...
 
     @staticmethod
-    def verdict(rows: list[Row]) -> tuple[str, str]:
-        """Whether it "agrees", "disagrees" or is "untested", and why, in numbers of the rows; some may be missing."""
+    def verdict(rows: list[Row]) -> Sequence[Judgement]:
+        """A judgement of each published finding, in the order of PUBLISHED; some of the rows may be missing."""
         ...
 
 
@@ -120,14 +124,31 @@ def _package(folder: Path) -> None:
     spec.loader.exec_module(package)
 
 
+def differences(module: Experiment, config: Mapping[str, Any] | None = None) -> list[str]:
+    """The fields in which the stored run, or a run of this config, is not at the paper's setting."""
+    plain = lambda of: json.loads(json.dumps(asdict(of)))
+    paper, ours = plain(module.Config()), config or plain(module.FULL)
+    return [name for name, value in ours.items() if value != paper[name]]
+
+
 def _checked(name: str, module: ModuleType) -> Experiment:
     missing = [part for part in (*TEXTS, *FUNCTIONS, *OTHERS) if not hasattr(module, part)]
     missing += [] if (module.__doc__ or "").strip() else ["a docstring"]
     if missing:
         raise ExperimentError(f"experiments/{name}.py lacks {', '.join(missing)}; docs/reproduce.md says what they are")
-    wrong = [f"{part} is no text" for part in TEXTS if not isinstance(getattr(module, part), str)]
+    texts = lambda part, wanted: isinstance(part, wanted) and all(isinstance(text, str) for text in part)
+    wrong = [] if isinstance(module.SOURCE, str) else ["SOURCE is no text"]
+    wrong += [] if texts(module.PUBLISHED, tuple) else ["PUBLISHED is no tuple of texts"]
+    wrong += [] if texts(module.CUT, dict) else ["CUT is no dictionary of texts"]
     wrong += [f"{part} cannot be called" for part in FUNCTIONS if not callable(getattr(module, part))]
     wrong += ["TABLES is one text, not a tuple"] if isinstance(module.TABLES, str) else []
+    if not wrong:
+        fields = set(asdict(module.Config()))
+        wrong += [f"CUT names {cut}, which is no field of Config" for cut in module.CUT if cut and cut not in fields]
+        unnamed = [field for field in differences(cast(Experiment, module)) if field not in module.CUT]
+        wrong += (
+            [f"FULL differs from the paper's Config() in {', '.join(unnamed)}: CUT has to say why"] if unnamed else []
+        )
     if wrong:
         raise ExperimentError(f"experiments/{name}.py: {'; '.join(wrong)}; docs/reproduce.md says what they are")
     return cast(Experiment, module)

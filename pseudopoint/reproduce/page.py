@@ -13,12 +13,14 @@ from PIL import Image
 
 from pseudopoint.files import whole_file
 from pseudopoint.report import markup
-from pseudopoint.reproduce.experiment import Experiment, Row
+from pseudopoint.reproduce.experiment import Experiment, Row, differences
+from pseudopoint.reproduce.findings import MARKS, VERDICTS, Judgement, overall
 from pseudopoint.reproduce.rows import Rows
 
 __all__ = ["in_lines"]
 
-WORDS = ("agrees", "disagrees", "untested")
+QUICK = "not judged"
+WORDS = (*VERDICTS, QUICK)
 STYLE = (resources.files("pseudopoint") / "reproduce" / "page.css").read_text("utf-8")
 
 
@@ -32,39 +34,66 @@ class Outcome:
     why: str
     rows: int
     wanted: int
+    findings: list[dict[str, Any]]
     html: str
 
     @staticmethod
     def broken(name: str, why: str) -> "Outcome":
         """That of an experiment that cannot be used."""
-        return Outcome(name, "", "untested", why, 0, 0, "")
+        return Outcome(name, "", "untested", why, 0, 0, [], "")
 
     def summary(self) -> dict[str, Any]:
         """All but the HTML, for programs and for lines in the terminal."""
         return {part: value for part, value in asdict(self).items() if part != "html"}
 
 
-def outcome(name: str, module: Experiment, rows: Rows, out: Path, stopped: str = "") -> Outcome:
+def outcome(name: str, module: Experiment, rows: Rows, out: Path, stopped: str = "", quick: bool = False) -> Outcome:
     """Judges the rows that there are, draws them, and keeps the figure as NAME.png in `out`.
 
     `stopped` says why some are missing. An experiment without rows, or whose own functions fail on them, is untested.
+    A quick run is not judged: its settings are too small.
     """
-    found, wanted = rows.rows(), len(rows.cases)
-    verdict, why, shown = _judged(name, module, found, out) if found else ("untested", "no row is there yet", "")
+    found, wanted, findings, shown = rows.rows(), len(rows.cases), [], ""
+    verdict, why = "untested", "no row is there yet"
+    if found:
+        try:
+            if quick:
+                verdict, why = QUICK, "a quick run has no verdict: its settings are too small to test the findings"
+            else:
+                findings = judgements(module, found)
+                verdict, why = overall(findings, limits(module, rows))
+            shown = _picture(name, module.figure(found), out) + _table(module.table(found))
+        except Exception as error:
+            verdict, findings = "untested", []
+            why = f"its rows cannot be judged: {type(error).__name__}: {error}"
     if stopped:
         verdict = "untested"
         why = f"it stopped after {len(found)} of {wanted} rows: {stopped} (so far: {why})" if found else stopped
-    return Outcome(name, module.SOURCE, verdict, why, len(found), wanted, _facts(module, rows, found) + shown)
+    listed = [{"number": i, "published": text} | of._asdict() for i, text, of in numbered(module, findings)]
+    html = _findings(listed) + _facts(module, rows, found) + shown
+    return Outcome(name, module.SOURCE, verdict, why, len(found), wanted, listed, html)
 
 
-def _judged(name: str, module: Experiment, found: list[Row], out: Path) -> tuple[str, str, str]:
-    try:
-        verdict, why = module.verdict(found)
-        if verdict not in WORDS:
-            raise ValueError(f"its verdict is {verdict!r}, which is none of {', '.join(WORDS)}")
-        return verdict, why, _picture(name, module.figure(found), out) + _table(module.table(found))
-    except Exception as error:
-        return "untested", f"its rows cannot be judged: {type(error).__name__}: {error}", ""
+def limits(module: Experiment, rows: Rows) -> list[str]:
+    """Why the rows cannot agree in full: fields that are not at the paper's setting, and missing rows."""
+    found, wanted = len(rows.rows()), len(rows.cases)
+    return [*differences(module, rows.config), *([f"{found} of {wanted} rows"] if found < wanted else [])]
+
+
+def judgements(module: Experiment, found: list[Row]) -> list[Judgement]:
+    """One for each published finding. ValueError where the experiment gives another number, or an unknown mark."""
+    findings = list(module.verdict(found))
+    if len(findings) != len(module.PUBLISHED):
+        raise ValueError(f"{len(module.PUBLISHED)} findings are published, {len(findings)} are judged")
+    for of in findings:
+        if of.mark not in MARKS:
+            raise ValueError(f"its mark is {of.mark!r}, which is none of {', '.join(MARKS)}")
+    return findings
+
+
+def numbered(module: Experiment, findings: list[Judgement]) -> list[tuple[int, str, Judgement]]:
+    """Number, published text and judgement."""
+    return [(i, text, of) for i, (text, of) in enumerate(zip(module.PUBLISHED, findings, strict=False), 1)]
 
 
 def write_page(path: Path, outcomes: list[Outcome], quick: bool) -> None:
@@ -102,41 +131,63 @@ def _about(entry: dict[str, Any]) -> str:
 def _contents(outcomes: list[Outcome]) -> str:
     lines = "".join(
         f'<tr><td><a href="#{escape(o.name)}">{escape(o.name)}</a></td><td>{escape(o.source)}</td>'
-        f"<td>{_badge(o)}</td><td>{o.rows} of {o.wanted} rows</td></tr>"
+        f"<td>{_badge(o.verdict)}</td><td>{o.rows} of {o.wanted} rows</td></tr>"
         for o in outcomes
     )
     return f'<div class="scroll"><table>{lines}</table></div>'
 
 
 def _section(o: Outcome) -> str:
-    judged = f"<p>{_badge(o)} {escape(o.why)}</p>"
+    judged = f"<p>{_badge(o.verdict)} {escape(o.why)}</p>"
     return f'<section id="{escape(o.name)}"><h2>{escape(o.name)}: {escape(o.source)}</h2>{judged}{o.html}</section>'
 
 
-def _badge(o: Outcome) -> str:
-    return f'<span class="verdict {escape(o.verdict)}">{escape(o.verdict)}</span>'
+def _badge(word: str) -> str:
+    return f'<span class="verdict {escape(word.replace(" ", "-"))}">{escape(word)}</span>'
+
+
+def _findings(findings: list[dict[str, Any]]) -> str:
+    """Every published finding with its mark, margin, spread and our numbers."""
+    lines = "".join(
+        f"<tr><td>{of['number']}</td><td>{escape(of['published'])}</td><td>{_badge(of['mark'])}</td>"
+        f"<td>{escape(' '.join(in_figures(of)))}</td><td>{escape(of['said'])}</td></tr>"
+        for of in findings
+    )
+    head = "".join(f"<th>{name}</th>" for name in ("", "published", "mark", "margin", "ours"))
+    return f'<table class="findings"><thead><tr>{head}</tr></thead>{lines}</table>' if lines else ""
+
+
+def in_figures(of: dict[str, Any]) -> list[str]:
+    """Margin, spread and where, in words."""
+    if of["margin"] is None:
+        return []
+    spread = "" if of["spread"] is None else f"± {of['spread']:.3g}"
+    where = f"({of['where']})" if of["where"] else ""
+    runs = f"{of['runs']} run{'s' * (of['runs'] != 1)}"
+    return [part for part in (f"{of['margin']:.3g}", spread, of["unit"] + ",", runs, where) if part]
 
 
 def _facts(module: Experiment, rows: Rows, found: list[Row]) -> str:
-    """What was published, the setting of this run, what was left out, and the versions."""
+    """The setting of this run, what differs from the paper's, and the versions."""
     others = f"; {rows.others} rows of other settings in the file were left out" if rows.others else ""
     made = sorted({", ".join(f"{name} {row[name]}" for name in ("pseudopoint", "jax", "commit")) for row in found})
     facts = [
         ("Compared", " ".join((module.__doc__ or "").split())),
-        ("Published", module.PUBLISHED),
+        ("Published", "" if found else " ".join(module.PUBLISHED)),
         ("Setting", _setting(module, rows.config)),
-        ("Left out", module.CUT or "nothing"),
+        ("Not the paper's", " ".join(f"{name}: {text}" if name else text for name, text in module.CUT.items())),
         ("Data", ", ".join(module.TABLES) or "made by formula"),
         ("Rows", f"{len(found)} of {len(rows.cases)}{others}"),
         ("Made by", "; ".join(made)),
+        ("Notes", getattr(module, "NOTES", "")),
     ]
     return f"<dl>{''.join(f'<dt>{label}</dt><dd>{escape(text)}</dd>' for label, text in facts if text)}</dl>"
 
 
 def _setting(module: Experiment, config: dict[str, Any]) -> str:
     """The config, and the paper's value where it differs."""
-    paper = json.loads(json.dumps(asdict(module.Config())))
-    differs = lambda name: f" (the paper: {paper[name]})" if name in paper and paper[name] != config[name] else ""
+    paper, cut = json.loads(json.dumps(asdict(module.Config()))), differences(module, config)
+    differs = lambda name: f" (the paper: {paper[name]})" if name in cut else ""
     return ", ".join(f"{name} = {value}{differs(name)}" for name, value in config.items())
 
 

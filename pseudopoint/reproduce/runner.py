@@ -41,7 +41,7 @@ class Job:
     and the page go to `out`.
 
     Without `compute` no row is computed, and the rows may come from another folder, `rows_from`. `fetch` downloads
-    missing tables.
+    missing tables. `paper` takes the paper's own setting where the stored run has a smaller one: hours to days.
     """
 
     out: Path
@@ -52,6 +52,15 @@ class Job:
     compute: bool = True
     fetch: bool = False
     progress: Callable[[Step], None] | None = None
+    paper: bool = False
+
+    def config(self, module: Experiment) -> Any:
+        """The config of an experiment's run."""
+        return module.QUICK if self.quick else module.Config() if self.paper else module.FULL
+
+    def rows(self, name: str, module: Experiment) -> Rows:
+        """Its rows."""
+        return Rows((self.rows_from or self.out) / f"{name}.jsonl", module, self.config(module))
 
 
 @contextmanager
@@ -74,7 +83,7 @@ def listing(out: Path, folder: Path, quick: bool = False) -> list[dict[str, Any]
     for name in names(folder):
         try:
             module = experiment(name, folder)
-            rows = _rows(module, name, out, quick)
+            rows = Rows(out / f"{name}.jsonl", module, module.QUICK if quick else module.FULL)
             about = (module.__doc__ or "").strip().splitlines()[0]
             entry = {"name": name, "source": module.SOURCE, "about": about, "tables": list(module.TABLES)}
             entries.append(entry | {"rows": len(rows.rows()), "wanted": len(rows.cases)})
@@ -100,10 +109,10 @@ def reproduce(name: str, job: Job) -> dict[str, Any]:
 
 def _one(name: str, job: Job) -> Outcome:
     module = experiment(name, job.folder)
-    rows = _rows(module, name, job.rows_from or job.out, job.quick)
+    rows = job.rows(name, module)
     if job.compute:
         _compute(name, module, rows, job)
-    return outcome(name, module, rows, job.out)
+    return outcome(name, module, rows, job.out, quick=job.quick)
 
 
 def _safely(name: str, job: Job) -> Outcome:
@@ -116,7 +125,7 @@ def _safely(name: str, job: Job) -> Outcome:
         jax.clear_caches()
     try:
         module = experiment(name, job.folder)
-        return outcome(name, module, _rows(module, name, job.rows_from or job.out, job.quick), job.out, stopped)
+        return outcome(name, module, job.rows(name, module), job.out, stopped, job.quick)
     except Exception:
         return Outcome.broken(name, stopped)
 
@@ -126,7 +135,7 @@ def _compute(name: str, module: Experiment, rows: Rows, job: Job) -> None:
     missing = rows.missing()
     if not missing:
         return
-    place, config = data_folder(job.data), module.QUICK if job.quick else module.FULL
+    place, config = data_folder(job.data), job.config(module)
     for table in module.TABLES:
         try:
             find(table, place)
@@ -147,10 +156,6 @@ def _compute(name: str, module: Experiment, rows: Rows, job: Job) -> None:
             if maps.exists() and maps.read_bytes().count(b"\n") > MANY_MAPS:
                 jax.clear_caches()
                 gc.collect()
-
-
-def _rows(module: Experiment, name: str, folder: Path, quick: bool) -> Rows:
-    return Rows(folder / f"{name}.jsonl", module, module.QUICK if quick else module.FULL)
 
 
 def _sentence(error: Exception) -> str:

@@ -24,11 +24,11 @@ class AlternateState(NamedTuple):
 class Alternate(AbstractStepper):
     """On each batch a step of the first stepper, then one of the second from where the first arrived.
 
-    `Alternate(NaturalGradient(γ), Optax(adam, frozen=(lambda m: m.posterior.q,)))` is Salimbeni et al. (2018, 5.3): a
-    natural step on q, then Adam on all else. `NaturalGradient(γ, hyper_optimiser=adam)` makes both steps from the same
-    point, in one pass over the batch instead of two. Both have the same fixed points, where both gradients are 0. On
-    the way, the hyperparameters see q after its step here and before it there: with γ = 1, all rows and a Gaussian
-    likelihood they follow the gradient of the collapsed bound here, and lag one step behind there.
+    `Alternate(Optax(adam, frozen=(lambda m: m.posterior.q,)), NaturalGradient(γ))` is Salimbeni et al. (2018, 5.3): a
+    step of Adam on all but q, then a natural one on q. `NaturalGradient(γ, hyper_optimiser=adam)` makes both steps
+    from the same point, in one pass over the batch instead of two. Both have the same fixed points, where both
+    gradients are 0. On the way, q starts from the new hyperparameters here and from the old ones there: with γ = 1,
+    all rows and a Gaussian likelihood q is at its best after every step here, and lags one step behind there.
 
     One of the two moves q, in the coordinates that it needs; the other holds q (`frozen`) and accepts any coordinates.
     Steppers remember things about q (P⁻¹, sites, averages of its gradient) that would be wrong after a step of the

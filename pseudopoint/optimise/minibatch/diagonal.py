@@ -7,10 +7,11 @@ for any positive definite P_* in place of S⁻¹ it is (KP_*K)⁻¹ ∂L/∂μ: 
 preconditioners alone, so it slows steps but does not move where they end.
 
 What else moves with the hyperparameters depends on q's coordinates. `PseudoObservations` hold θ = S⁻¹m, and q follows
-the prior. The other coordinates hold μ: where K is ill-conditioned, k(x, Z)μ is a small sum of large terms, and a step
-of the kernel or of Z throws it far off. Gradients then grow up to 500-fold a step, until their squares overflow, and
-fill Adam's second moment, which stalls for good. No guard can tell such a step from a good one, but coordinates can
-(experiments/naval_diagonal.py at one rate: −4,081 with μ held, 20,065 with θ held; 31,550 where the rate falls).
+the prior. The other coordinates hold μ, as the thesis does, whose Z stays: where Z is learned and K ill-conditioned,
+k(x, Z)μ is a small sum of large terms, and a step of Z throws it far off. Gradients then grow up to 500-fold a step,
+until their squares overflow, and fill Adam's second moment, which stalls for good. No guard can tell such a step from a
+good one, but coordinates can (experiments/naval_diagonal.py with Z learned, at one rate: −4,081 with μ held, 20,065
+with θ held; 31,550 where the rate falls).
 """
 
 from abc import abstractmethod
