@@ -8,6 +8,7 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from .estimators import GPClassifier as GPClassifier
     from .estimators import GPRegressor as GPRegressor
+    from .estimators import TableTransformer as TableTransformer
     from .kernels import RBF as RBF
     from .kernels import Constant as Constant
     from .kernels import Linear as Linear
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 # Names are imported when they are first used: scikit-learn, pandas and matplotlib take seconds that few uses need all
 # of.
 _HOME = {
-    "estimators": ["GPClassifier", "GPRegressor"],
+    "estimators": ["GPClassifier", "GPRegressor", "TableTransformer"],
     "kernels": [
         "RBF",
         "Constant",

@@ -5,7 +5,7 @@ import time
 from collections.abc import Collection
 from importlib import resources
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -16,6 +16,7 @@ from pseudopoint.commands.kinds import LEVEL, AbstractKind, Classification, Regr
 from pseudopoint.commands.words import in_lines
 from pseudopoint.estimators import GPClassifier, GPRegressor
 from pseudopoint.estimators.checks import seed_of
+from pseudopoint.estimators.frames import restored
 from pseudopoint.estimators.targets import check_target, regression_likelihood
 from pseudopoint.files import check_place, make_folder
 from pseudopoint.optimise.result import Progress
@@ -32,7 +33,6 @@ from pseudopoint.tables import (
     write_chunks,
 )
 from pseudopoint.tables import describe as in_words
-from pseudopoint.tables.columns import Kind
 
 __all__ = ["demo", "fit_table", "inspect_model", "predict_table", "score_table"]
 
@@ -237,27 +237,8 @@ def _load(model_file, level: float = LEVEL) -> tuple[AbstractKind, dict[str, Any
         )
     with reading(model_file):
         test = {RENAMED.get(name, name): value for name, value in (extra["test"] or {}).items()}
-        kind = (Classification if classes else Regression)(model, _encoder(extra["encoder"]), level)
+        kind = (Classification if classes else Regression)(model, restored(extra["encoder"]), level)
         return kind, extra | {"test": test or None}
-
-
-def _encoder(fields: Any) -> TableEncoder:
-    """The encoder of a model file, if this version knows all of it: a field left out would change the inputs."""
-    newer = ModelFileError("describes its table in a way that this pseudopoint does not know; upgrade pseudopoint")
-    try:
-        encoder = TableEncoder.from_dict(fields)
-    except TableError:
-        raise newer from None
-    if _lost(fields, encoder.to_dict()) or any(column.kind not in get_args(Kind) for column in encoder.columns):
-        raise newer
-    return encoder
-
-
-def _lost(stored: Any, kept: Any) -> bool:
-    """Whether `stored` has a key, at any depth, that `kept` has not."""
-    if isinstance(stored, dict):
-        return any(key not in kept or _lost(value, kept[key]) for key, value in stored.items())
-    return isinstance(stored, list | tuple) and any(map(_lost, stored, kept))
 
 
 def _report(kind: AbstractKind, result: Result, scored: Scored | None, name: str) -> Report:

@@ -1,13 +1,14 @@
 """What all estimators share: checks of settings and data, scaling of inputs, blocks of rows, files."""
 
 import inspect
+import warnings
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
 from sklearn.base import BaseEstimator
-from sklearn.utils.validation import check_is_fitted
+from sklearn.utils.validation import check_is_fitted, check_X_y
 
 from ..compilation import forget_programs, keeping_programs
 from ..data import LARGEST, Standardiser, dataset, merge_duplicates
@@ -24,6 +25,7 @@ from ..starts.hyperparameters import STARTS, named_kernel
 from . import notes, predictive
 from .checks import checked, numbers, refuse_large, refuse_non_finite, unknown, validated, weights
 from .choosing import Chosen, as_chosen, searched, table
+from .frames import encoded, gaps, is_table, restored
 from .saving import rebuilt, tree_of
 from .serving import block_sizes, evaluate, is_plain
 
@@ -59,6 +61,8 @@ class AbstractEstimator(BaseEstimator):
     converged_: Any
     selection_: Any = None  # model files of version 0.1.0 have none of these
     mean_: Any = None
+    encoder_: Any = None  # of a table, and the names of its columns where `fit` was given it
+    columns_: Any = None
 
     def __init_subclass__(cls):
         """A docstring that refers to `names` for its parameters has them from there."""
@@ -97,8 +101,9 @@ class AbstractEstimator(BaseEstimator):
     def _check_rows(self, X, y, sample_weight, **checks):
         """X as float64 and y as it is, finite, and weights."""
         checks = {"dtype": np.float64, "ensure_all_finite": False, "ensure_min_samples": 2} | checks
-        X, y = validated(self, X, y, **checks)
-        refuse_non_finite(X, getattr(self, "feature_names_in_", None))
+        known = self.encoder_ is not None  # then scikit-learn has seen the table
+        X, y = check_X_y(X, y, estimator=self, **checks) if known else validated(self, X, y, **checks)
+        refuse_non_finite(X, self._names)
         weight = weights(sample_weight, X, self._precision)
         return np.asarray(X, np.float64), np.asarray(y), weight
 
@@ -119,7 +124,7 @@ class AbstractEstimator(BaseEstimator):
         scaled = bool(settings.scale_inputs)  # "auto" is, but for a kernel object, whose numbers are in the units of X
         own = isinstance(settings.kernel, AbstractKernel) and (settings.scale_inputs == "auto" or not scaled)
         scaling = Standardiser.learn(*rows[:3], own or scaled, scale_target, ignore_constant=not own)
-        said += notes.far_rows(rows[0], scaling, getattr(self, "feature_names_in_", None))
+        said += notes.far_rows(rows[0], scaling, self._names)
         with computing(self._precision), one_blas_thread(), keeping_programs():
             X, y, weight, noise = rows
             X, y = scaling.inputs(X, self._precision), scaling.target(y)
@@ -180,11 +185,17 @@ class AbstractEstimator(BaseEstimator):
     def _inputs(self, X):
         if not hasattr(self, "predictor_"):
             check_is_fitted(self)
-        names = getattr(self, "feature_names_in_", None)
-        if names is not None or not is_plain(X, self.n_features_in_):
+        if self.encoder_ is not None and (self.columns_ is not None or is_table(X)):
+            return encoded(self, X)
+        if hasattr(self, "feature_names_in_") or not is_plain(X, self.n_features_in_):
             X = np.asarray(validated(self, X, reset=False, dtype=np.float64, ensure_all_finite=False))
-        refuse_non_finite(X, names)
+        refuse_non_finite(X, self._names)
         return X
+
+    @property
+    def _names(self) -> Any:
+        """Names of the columns of numbers, None where they have none."""
+        return getattr(self, "feature_names_in_", None) if self.encoder_ is None else self.encoder_.feature_names
 
     def predict_latent(self, X, return_std=False):
         """Mean of the latent function f at the rows of X, [N], or of all C of them, [N, C]; with `return_std` also its
@@ -217,9 +228,12 @@ class AbstractEstimator(BaseEstimator):
         """
         check_is_fitted(self)
         middle = np.zeros(self.n_features_in_)
-        middle[self.standardiser_.columns] = self.standardiser_.mean
+        if self.columns_ is None:
+            middle[self.standardiser_.columns] = self.standardiser_.mean
         for rows in block_sizes(self):
-            self._predictions(np.tile(middle, (rows, 1)))
+            with warnings.catch_warnings():  # of the gaps
+                warnings.simplefilter("ignore", UserWarning)
+                self._predictions(np.tile(middle, (rows, 1)) if self.columns_ is None else gaps(self.columns_, rows))
         return self
 
     def _predictions(self, X):
@@ -250,7 +264,10 @@ class AbstractEstimator(BaseEstimator):
         """The model saved at `path`, and the `extra` that was saved beside it."""
         tree = load_tree(path, kind=cls.__name__, classes=classes)
         with reading(path):
-            return rebuilt(cls, tree)
+            model, extra = rebuilt(cls, tree)
+            if model.encoder_ is None and isinstance(extra, dict) and isinstance(extra.get("encoder"), dict):
+                model.encoder_ = restored(extra["encoder"])  # the command line keeps it there
+            return model, extra
 
 
 def _start(settings: Settings, X, y, scaled: bool, units: Standardiser | None) -> tuple[AbstractKernel, list[str]]:

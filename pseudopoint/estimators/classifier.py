@@ -15,6 +15,7 @@ from ..optimise.result import Progress
 from . import notes, predictive
 from .base import AbstractEstimator
 from .checks import no_type_check, store
+from .frames import given
 from .serving import evaluate
 from .targets import class_likelihood
 
@@ -79,7 +80,7 @@ class GPClassifier(ClassifierMixin, AbstractEstimator):
         store(locals())
 
     def fit(self, X, y, sample_weight=None, *, progress: Progress | None = None):
-        """Fit to X [N, D] and labels y [N], of any type that sorts.
+        """Fit to X [N, D], an array or a table as in `GPRegressor.fit`, and labels y [N], of any type that sorts.
 
         `sample_weight` [N]: weight 2 means that the row was seen twice. `progress` is called with a `Record` after
         every iteration (or segment of minibatch steps). A target of one class is predicted, and said in `notes_`.
@@ -89,7 +90,8 @@ class GPClassifier(ClassifierMixin, AbstractEstimator):
 
     def _fit(self, X, y, sample_weight, progress):
         settings = self._settings()
-        X, y, weight = self._check_rows(X, y, sample_weight)
+        given_rows = given(self, X, y, sample_weight, classes=True)
+        X, y, weight = self._check_rows(given_rows.X, given_rows.y, *given_rows.columns)
         with (
             np.errstate(invalid="ignore", over="ignore"),
             warnings.catch_warnings(),
@@ -100,10 +102,12 @@ class GPClassifier(ClassifierMixin, AbstractEstimator):
         self.classes_ = np.unique(y[seen])
         rows = X[seen], np.searchsorted(self.classes_, y[seen]).astype(np.float64), weight[seen], np.zeros(seen.sum())
         if len(self.classes_) == 1:
-            return self._learn_one_class(settings, rows, progress)
+            self._learn_one_class(settings, rows, progress)
+            self.notes_ = (*given_rows.notes, *self.notes_)
+            return self
         likelihood = class_likelihood(settings.likelihood, len(self.classes_))
         self._learn(settings, rows, False, lambda y, weight: likelihood, progress)
-        self.notes_ += tuple(notes.many_classes(len(self.classes_), len(rows[1])))
+        self.notes_ = (*given_rows.notes, *self.notes_, *notes.many_classes(len(self.classes_), len(rows[1])))
         return self
 
     def _learn_one_class(self, settings, rows, progress):

@@ -21,6 +21,7 @@ from ..processes import computing
 from . import notes, predictive
 from .base import AbstractEstimator
 from .checks import no_type_check, numbers, refuse_non_finite, shown, store, whole
+from .frames import given
 from .serving import apply_learned, evaluate, in_blocks
 from .targets import check_target, regression_likelihood
 
@@ -51,6 +52,7 @@ class GPRegressor(RegressorMixin, AbstractEstimator):
     mean_ : the learned constant mean of the latent function, None where the likelihood or the scaling has it.
     bound_, bound_vfe_, upper_bound_ : lower bounds on the log evidence of the scaled target, and an upper bound, in
     nats (infinite where none is known). inducing_points_ : [M, D] in the units and columns of X (None for "exact").
+    encoder_ : what encodes the columns of a table, None where X was an array. columns_ : their names.
     levels_ : the values of an ordinal target. predictor_ : all that predicts. history_ : arrays step, bound,
     gradient_norm, step_size, rejected, seconds. n_iter_, n_rejected_, converged_. notes_ : sentences that a user should
     read: rows that were merged or are far from all others, a limit that was reached, weights of an unusual sum, …
@@ -102,6 +104,10 @@ class GPRegressor(RegressorMixin, AbstractEstimator):
     def fit(self, X, y, sample_weight=None, *, noise_variance=None, progress: Progress | None = None):
         """Fit to X [N, D] and y [N].
 
+        X may be a table (pandas, polars, Arrow) of numbers, text, categories, true/false values, dates and gaps, which
+        are encoded as the command line's tables are (docs/tables.md); rows whose target is a gap are then left out, and
+        `notes_` says so.
+
         Parameters
         ----------
         sample_weight : [N], optional. Weight 2 means that the row was seen twice.
@@ -119,13 +125,15 @@ class GPRegressor(RegressorMixin, AbstractEstimator):
     def _fit(self, X, y, sample_weight, noise_variance, progress):
         settings = self._settings()
         likelihood = regression_likelihood(settings.likelihood, settings.initial_noise)
+        rows = given(self, X, y, sample_weight, noise_variance, classes=False)
+        X, y, (sample_weight, noise_variance) = rows.X, rows.y, rows.columns
         _refuse_bad_target(y)
         X, y, weight = self._check_rows(X, y, sample_weight, y_numeric=True)
         y = numbers("the target", y)
         known = np.zeros(len(y)) if noise_variance is None else _check_noise(noise_variance, X)
         if noise_variance is not None and not likelihood.known_noise:
             raise ValueError(f"noise_variance has no meaning for the likelihood {likelihood.name}: leave it out")
-        check_target(likelihood, y)
+        check_target(likelihood, y, rows.places)
         seen = y[weight > 0]
         constant = bool(np.all(seen == seen[0]))
         if constant and likelihood.support == "classes":  # one level has no edge to another
@@ -136,7 +144,8 @@ class GPRegressor(RegressorMixin, AbstractEstimator):
             target = np.searchsorted(self.levels_, y).clip(0, len(self.levels_) - 1).astype(np.float64)
         scale_target = settings.scale_target and likelihood.support == "real"
         self._learn(settings, (X, target, weight, known), scale_target, likelihood.make, progress)
-        self.notes_ += tuple(notes.constant_target(seen[0]) if constant else self._discrete(seen))
+        about = notes.constant_target(seen[0]) if constant else self._discrete(seen)
+        self.notes_ = (*rows.notes, *self.notes_, *about)
         return self
 
     def _discrete(self, y):
