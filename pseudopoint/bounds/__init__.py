@@ -15,5 +15,6 @@ from .collapsed import *
 from .elbo import *
 from .exact import *
 from .exact_on_host import *
+from .folds import *
 from .laplace import *
 from .leave_one_out import *

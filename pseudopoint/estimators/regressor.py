@@ -22,6 +22,7 @@ from . import notes, predictive
 from .base import AbstractEstimator
 from .checks import no_type_check, numbers, refuse_non_finite, shown, store, whole
 from .frames import given
+from .left_out import densities
 from .serving import apply_learned, evaluate, in_blocks
 from .targets import check_target, regression_likelihood
 
@@ -211,6 +212,26 @@ class GPRegressor(RegressorMixin, AbstractEstimator):
             if unknown.any():
                 raise ValueError(f"y holds {y[unknown][0]:g}, which is none of the levels that were learned")
         return evaluate(self, predictive.log_density, rows, s.target(codes)) - np.log(s.target_scale)
+
+    def loo_log_density(self, X, y, sample_weight=None, *, noise_variance=None):
+        """log p(yᵢ | xᵢ, all other rows) for every row of a table that the model was fitted to, [N], per unit of y.
+
+        In closed form, at the price of one prediction of these rows: N³ for "exact", N M² for "collapsed" (Rasmussen
+        and Williams 2006, 5.12; methods h.1). Hyperparameters, scaling and inducing points stay as they are, which have
+        seen every row: compare models by it, and report rows that were held out. Of a row of weight w > 1 one of w
+        copies is left out. The sum is the pseudo-likelihood. Raises ValueError for other likelihoods and methods.
+        """
+        noise = None if noise_variance is None else _check_noise(noise_variance, self._inputs(X))
+        return densities(self, X, y, sample_weight, noise, None)
+
+    def kfold_log_density(self, X, y, folds, sample_weight=None, *, noise_variance=None):
+        """log p(yᵢ | xᵢ, all rows outside the fold of row i), [N], per unit of y; `folds` [N] names the fold of each.
+
+        As `loo_log_density`, in closed form (methods h.3): for rows that belong together, such as those of one patient
+        or one week, of which one tells of the others. A fold of n rows takes n³ more.
+        """
+        noise = None if noise_variance is None else _check_noise(noise_variance, self._inputs(X))
+        return densities(self, X, y, sample_weight, noise, folds)
 
     def sample_y(self, X, n_samples=1, random_state=0):
         """Functions drawn from the posterior, at the rows of X: [N, n_samples], in the units of y.
