@@ -82,6 +82,19 @@ def fit(
     task: Annotated[Task, typer.Option(help="What the target holds; auto finds out, and says why.")] = AUTO,
     test_fraction: Annotated[float, typer.Option(help="Share of rows held out to measure the fit.")] = 0.1,
     test: Annotated[Path | None, typer.Option(help="A table of its own to measure the fit on.")] = None,
+    test_from: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Measure on the rows from this date or number on, in --time.")
+    ] = None,
+    test_last: Annotated[
+        float | None, typer.Option(help="Measure on this last share of the rows in time, such as 0.1.")
+    ] = None,
+    time: Annotated[
+        str | None, typer.Option(metavar="COLUMN", help="The column of the time. Default: the one column of dates.")
+    ] = None,
+    refit: Annotated[bool, typer.Option(help="Whether the model is fitted to all rows once it is measured.")] = True,
+    weights: Annotated[
+        str | None, typer.Option(metavar="COLUMN", help="The column that says how often a row was seen; no input.")
+    ] = None,
     missing: Annotated[
         list[str] | None, typer.Option(metavar="WORD", help="A word that marks a missing value; may be repeated.")
     ] = None,
@@ -100,6 +113,8 @@ def fit(
     with _Bar(as_json) as bar:
         files = {"test": test, "out": out, "report": report}
         options: dict[str, Any] = {"task": str(task), "test_fraction": test_fraction, "missing": missing or ()}
+        options |= {"test_from": test_from, "test_last": test_last, "time_column": time}
+        options |= {"refit": refit, "weights": weights}
         result = commands.fit_table(table, target, **options, **files, **_given(settings), progress=bar.fitted)
     _show(result, as_json)
     if out is None and not as_json:
