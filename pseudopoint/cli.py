@@ -50,7 +50,9 @@ def settings_as_options(command: Callable) -> Callable:
 
 def _option(name: str, setting: Setting) -> signatures.Parameter:
     kind, shown = int if setting.kind is Any else setting.kind, None
-    if setting.words:
+    if name == "kernel":  # words that may be added and multiplied
+        kind, shown = str, "WORDS"
+    elif setting.words:
         kind, shown = StrEnum(name, {str(word): str(word) for word in setting.words}), "WORD"
     words = f" One of {', '.join(map(str, setting.words))}." if setting.words else ""
     about = typer.Option(

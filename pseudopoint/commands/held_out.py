@@ -54,7 +54,7 @@ class HeldOut(NamedTuple):
 
 class Rows(NamedTuple):
     """Training rows, rows held out (None: there are none), all rows that have a target, the encoder of the training
-    rows, the weights of all rows (None: they have none), and notes."""
+    rows, the weights of all rows (None: they have none), notes on the rows, and those of the encoder."""
 
     train: pd.DataFrame
     held_out: pd.DataFrame | None
@@ -62,6 +62,7 @@ class Rows(NamedTuple):
     encoder: TableEncoder
     weight: pd.Series | None
     notes: list[str]
+    learned: list[str]
 
 
 def rows_of(
@@ -90,7 +91,7 @@ def rows_of(
     if held_out.in_time:
         train, measured, said = _split_in_time(frame, target, held_out)
         encoder, learned = TableEncoder.learn(train, target, classes, missing)
-        return Rows(train, measured, frame, encoder, weight, notes + said + learned)
+        return Rows(train, measured, frame, encoder, weight, notes + said, learned)
     labels = class_target(frame, target) if classes else None
     own = held_out.test is not None
     train, measured = (frame, None) if own else split(frame, held_out.fraction, model.random_state, labels)
@@ -98,8 +99,8 @@ def rows_of(
     if held_out.test is not None:
         table = read_table(held_out.test, encoder.text_columns)
         measured, gaps = drop_missing_target(table, target, classes, missing, encoder.target_format)
-        learned += [f"{gaps} test rows were dropped because their target is missing"] if gaps else []
-    return Rows(train, measured, frame, encoder, weight, notes + learned)
+        notes += [f"{gaps} test rows were dropped because their target is missing"] if gaps else []
+    return Rows(train, measured, frame, encoder, weight, notes, learned)
 
 
 def split(frame: pd.DataFrame, fraction: float, seed: int, labels=None) -> tuple[pd.DataFrame, pd.DataFrame]:

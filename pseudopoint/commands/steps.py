@@ -90,7 +90,7 @@ def _fits(
     """The model, the pictures of the fit to the training rows, and its measures; with `refit` the model is another one,
     of all rows."""
     kind = _fitted(make(), rows.train, rows.encoder, rows.weight, progress)
-    measured, pictures, said, notes, count = None, {}, [], rows.notes, len(rows.train)
+    measured, pictures, said, learned, count = None, {}, [], rows.learned, len(rows.train)
     if rows.held_out is not None and len(rows.held_out):
         scored = kind.score([rows.held_out])
         said = scored.notes
@@ -100,8 +100,8 @@ def _fits(
         old = rows.encoder
         encoder, learned = TableEncoder.learn(rows.whole, old.target_name, old.classes, old.missing)
         kind = _fitted(make(), rows.whole, encoder, rows.weight, progress)
-        notes, count = [*dict.fromkeys([*notes, *learned])], len(rows.whole)
-    notes = [*notes, *_by_name(kind.model.notes_, kind.encoder.feature_names), *said]
+        count = len(rows.whole)
+    notes = [*rows.notes, *learned, *_by_name(kind.model.notes_, kind.encoder.feature_names), *said]
     return kind, pictures, {"rows": count, "test": measured, "refitted": refitted, "notes": notes}
 
 
@@ -110,7 +110,7 @@ def _fitted(
 ) -> AbstractKind:
     """The model fitted to the rows of a table that has targets."""
     weights = None if weight is None else weight.loc[frame.index].to_numpy()
-    model.fit(encoder.inputs(frame)[0], encoder.target(frame), weights, progress=progress)
+    model.fit_encoded(encoder, frame, weights, progress)
     return (Classification if encoder.classes else Regression)(model, encoder)
 
 

@@ -21,6 +21,7 @@ from ..persistence import reading, writing
 from ..persistence import save as save_tree
 from ..processes import computing, one_blas_thread
 from ..recipes import Fitted, fit_model
+from ..starts.expressions import expressed, is_expression
 from ..starts.hyperparameters import STARTS, named_kernel
 from . import notes, predictive
 from .checks import checked, numbers, refuse_large, refuse_non_finite, unknown, validated, weights
@@ -79,6 +80,15 @@ class AbstractEstimator(BaseEstimator):
         self.__dict__ = learner.__dict__
         return self
 
+    def fit_encoded(self, encoder: Any, frame: Any, sample_weight=None, progress: Progress | None = None):
+        """`fit` to the rows of a pandas table, target and all, by a `tables.TableEncoder` that may know more rows or
+        fewer; the command line's fit. Predictions take columns by name, or arrays of the encoder's features."""
+        X, y = encoder.inputs(frame)[0], encoder.target(frame)
+        return self._whole(lambda model: model._fit(X, y, sample_weight, progress=progress, encoder=encoder))
+
+    def _fit(self, X, y, sample_weight, *, progress, encoder):
+        raise NotImplementedError
+
     def _copy(self):
         """The same settings and learned state, in an estimator of its own."""
         other = object.__new__(type(self))
@@ -101,7 +111,7 @@ class AbstractEstimator(BaseEstimator):
     def _check_rows(self, X, y, sample_weight, **checks):
         """X as float64 and y as it is, finite, and weights."""
         checks = {"dtype": np.float64, "ensure_all_finite": False, "ensure_min_samples": 2} | checks
-        known = self.encoder_ is not None  # then scikit-learn has seen the table
+        known = self.columns_ is not None  # then scikit-learn has seen the table
         X, y = check_X_y(X, y, estimator=self, **checks) if known else validated(self, X, y, **checks)
         refuse_non_finite(X, self._names)
         weight = weights(sample_weight, X, self._precision)
@@ -140,6 +150,7 @@ class AbstractEstimator(BaseEstimator):
             if coarse:
                 settings = settings._replace(dtype=self._precision)
             data = dataset(X, y, weight, noise, dtype=self._precision)
+            settings = self._with_kernel(settings, scaling, float(np.mean(y**2)) if scale_target else 1.0)
             found = searched(settings, described, data, scaling, scale_target)
             if found is not None:
                 chosen = as_chosen(found, rows[0], data, scaling, self._precision)
@@ -191,6 +202,19 @@ class AbstractEstimator(BaseEstimator):
             X = np.asarray(validated(self, X, reset=False, dtype=np.float64, ensure_all_finite=False))
         refuse_non_finite(X, self._names)
         return X
+
+    def _with_kernel(self, settings: Settings, scaling: Standardiser, variance: float) -> Settings:
+        """The settings with the kernel that an expression says, of scaled inputs."""
+        if not is_expression(settings.kernel):
+            return settings
+        kernel = expressed(settings.kernel, self._places(len(scaling.scale)), scaling.scale, variance or 1.0)
+        return settings._replace(kernel=kernel, scale_inputs=True)
+
+    def _places(self, D: int) -> dict[str, tuple[int, ...]]:
+        """The columns of numbers that belong to each name in a kernel's expression."""
+        names = [f"x{j}" for j in range(D)] if self._names is None else list(map(str, self._names))
+        places = {name: (j,) for j, name in enumerate(names)}
+        return places if self.encoder_ is None else places | self.encoder_.places
 
     @property
     def _names(self) -> Any:

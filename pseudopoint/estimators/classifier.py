@@ -56,7 +56,7 @@ class GPClassifier(ClassifierMixin, AbstractEstimator):
     @no_type_check
     def __init__(
         self,
-        kernel: names.Kernel | AbstractKernel = "auto",
+        kernel: names.Kernel | str | AbstractKernel = "auto",
         *,
         likelihood: names.ClassLikelihood | AbstractLikelihood = "auto",
         input_warp: names.InputWarp = "auto",
@@ -86,11 +86,11 @@ class GPClassifier(ClassifierMixin, AbstractEstimator):
         every iteration (or segment of minibatch steps). A target of one class is predicted, and said in `notes_`.
         Raises ValueError where the data or a setting is unfit; whatever is raised leaves the estimator as it was.
         """
-        return self._whole(lambda model: model._fit(X, y, sample_weight, progress))
+        return self._whole(lambda model: model._fit(X, y, sample_weight, progress=progress))
 
-    def _fit(self, X, y, sample_weight, progress):
+    def _fit(self, X, y, sample_weight, *, progress=None, encoder=None):
         settings = self._settings()
-        given_rows = given(self, X, y, sample_weight, classes=True)
+        given_rows = given(self, X, y, sample_weight, classes=True, encoder=encoder)
         X, y, weight = self._check_rows(given_rows.X, given_rows.y, *given_rows.columns)
         with (
             np.errstate(invalid="ignore", over="ignore"),

@@ -45,14 +45,15 @@ def as_pandas(X: Any) -> Any:
     return frame.set_axis(pd.RangeIndex(-1, len(frame) - 1))
 
 
-def given(model: Any, X: Any, y: Any, *columns: Any, classes: bool) -> Given:
+def given(model: Any, X: Any, y: Any, *columns: Any, classes: bool, encoder: Any = None) -> Given:
     """The rows that `fit` was given, as numbers. Of a table, rows without a target are dropped, also from `columns`,
     [N] or None; the encoder is learned from the others, as `commands.fit_table` does without rows held out.
 
-    Labels of classes stay what they are. Sets `encoder_` and `columns_` of the model, and scikit-learn's names and
-    number of columns. Raises TableError, a ValueError, where the table cannot be encoded.
+    Labels of classes stay what they are. `encoder` is what made an array X of a table. Sets `encoder_` and `columns_`
+    of the model, and scikit-learn's names and number of columns. Raises TableError, a ValueError, where the table
+    cannot be encoded.
     """
-    model.encoder_ = model.columns_ = None
+    model.encoder_, model.columns_ = encoder, None
     if not is_table(X):
         return Given(X, y, columns)
     import pandas as pd

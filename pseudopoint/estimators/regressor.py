@@ -75,7 +75,7 @@ class GPRegressor(RegressorMixin, AbstractEstimator):
     @no_type_check
     def __init__(
         self,
-        kernel: names.Kernel | AbstractKernel = "auto",
+        kernel: names.Kernel | str | AbstractKernel = "auto",
         *,
         likelihood: names.RegressionLikelihood | AbstractLikelihood = "auto",
         input_warp: names.InputWarp = "auto",
@@ -121,12 +121,12 @@ class GPRegressor(RegressorMixin, AbstractEstimator):
         ValueError : the data or a setting is unfit; the message names the column or setting and a remedy. Whatever is
         raised, an interrupt included, leaves the estimator as it was.
         """
-        return self._whole(lambda model: model._fit(X, y, sample_weight, noise_variance, progress))
+        return self._whole(lambda model: model._fit(X, y, sample_weight, noise_variance, progress=progress))
 
-    def _fit(self, X, y, sample_weight, noise_variance, progress):
+    def _fit(self, X, y, sample_weight, noise_variance=None, *, progress=None, encoder=None):
         settings = self._settings()
         likelihood = regression_likelihood(settings.likelihood, settings.initial_noise)
-        rows = given(self, X, y, sample_weight, noise_variance, classes=False)
+        rows = given(self, X, y, sample_weight, noise_variance, classes=False, encoder=encoder)
         X, y, (sample_weight, noise_variance) = rows.X, rows.y, rows.columns
         _refuse_bad_target(y)
         X, y, weight = self._check_rows(X, y, sample_weight, y_numeric=True)
