@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 
 from pseudopoint import GPClassifier, GPRegressor
 from pseudopoint.cli import app
-from pseudopoint.kernels import RBF, Constant, Linear, Matern52, Periodic, White
+from pseudopoint.kernels import RBF, ArcCosine, Constant, Cosine, Hamming, Linear, Matern52, Periodic, Polynomial, White
 from pseudopoint.starts.expressions import expressed, is_expression
 
 pytestmark = pytest.mark.edge
@@ -36,6 +36,9 @@ def linear(D, variance):
         ("rbf(town)", RBF(np.full(2, 2**0.5), 1.0).on(1, 2)),
         ("rbf('day of week', 10)", RBF([2.0], 1.0).on(1)),
         ("periodic(day, 7) * rbf(day, 60)", Periodic([1.0], 1.0, [3.5]).on(0) * RBF([30.0], 1.0).on(0)),
+        ("cosine(day, 7)", Cosine([3.5], 1.0).on(0)),
+        ("polynomial(town)", Polynomial([0.25, 0.25], 0.5).on(1, 2)),
+        ("hamming + arc_cosine", Hamming([3.0, 3, 3], 0.5) + ArcCosine(np.full(3, 1 / 12), 0.25)),
         ("(linear(day) + white(0.1)) * rbf", (linear(1, 0.5).on(0) + White(0.1)) * RBF(ROOT3, 1.0)),
         ("rbf(day) + constant + rbf(day)", RBF([1.0], 1 / 3).on(0) + Constant(1 / 3) + RBF([1.0], 1 / 3).on(0)),
     ],
@@ -58,6 +61,7 @@ def test_words_say_what_objects_say(text, kernel):
         ("periodic(day, 0)", "one positive number"),
         ("rbf(day, -1)", "names -1"),
         ("linear(day, 2)", "linear takes columns alone"),
+        ("hamming(day, 2)", "hamming takes columns alone"),
         ("white(day)", "white takes a number alone"),
         ("__import__('os').system('x')", "which is no kernel"),
     ],

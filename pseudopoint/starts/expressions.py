@@ -2,10 +2,10 @@
 
     expression → term + … + term,  term → factor * … * factor,  factor → word | word(arguments) | (expression)
 
-A word is one of `names.KERNELS`, or constant or white. Its arguments are columns, by name (in quotes where that is no
-plain word; x0, x1, … where columns have no names), and then a number: the period of periodic, the first variance of
-constant and white, and otherwise the first lengthscale, in the units of the columns. Without columns a word is of all
-of them.
+A word is one of `names.KERNELS`, or polynomial, arc_cosine, hamming, cosine, constant or white. Its arguments are
+columns, by name (in quotes where that is no plain word; x0, x1, … where columns have no names), and then a number: the
+period of periodic and cosine, the first variance of constant and white, and otherwise the first lengthscale, in the units
+of the columns. Without columns a word is of all of them.
 """
 
 import ast
@@ -20,7 +20,14 @@ from .hyperparameters import KERNELS
 __all__ = ["expressed", "is_expression"]
 
 PLAIN = {"constant": k.Constant, "white": k.White}  # of a variance alone
-UNSCALED = ("linear", *PLAIN)  # words without a lengthscale
+FURTHER = {
+    "polynomial": lambda scale, v: k.Polynomial(np.full(len(scale), v**0.5 / 2 / len(scale)), v**0.5 / 2),
+    "arc_cosine": lambda scale, v: k.ArcCosine(np.full(len(scale), v / 2 / len(scale)), v / 2),
+    "hamming": lambda scale, v: k.Hamming(np.full(len(scale), float(len(scale))), v),
+}
+WAVES = {"periodic": lambda period, v: k.Periodic(np.ones(len(period)), v, period), "cosine": k.Cosine}
+COLUMNS_ALONE = ("linear", *FURTHER)  # words that take no number
+WORDS = [*KERNELS, *FURTHER, "cosine", *PLAIN]
 HELP = "write words such as matern52 + periodic(day, 7)"
 
 
@@ -68,11 +75,11 @@ class _Reader:
         name, arguments = node, []
         if isinstance(node, ast.Call) and not node.keywords:
             name, arguments = node.func, node.args
-        words = [word for word in (*KERNELS, *PLAIN) if isinstance(name, ast.Name) and name.id == word]
+        words = [word for word in WORDS if isinstance(name, ast.Name) and name.id == word]
         if not words:
             found = ast.unparse(node)
             raise ValueError(
-                f"kernel={self.text!r} has {found!r}, which is no kernel: use {', '.join([*KERNELS, *PLAIN])}, as in "
+                f"kernel={self.text!r} has {found!r}, which is no kernel: use {', '.join(WORDS)}, as in "
                 "matern52 + periodic(day, 7)"
             )
         return self.made(words[0], arguments, variance)
@@ -86,18 +93,17 @@ class _Reader:
         ]
         if len(numbers) > 1 or any(not (isinstance(x, int | float) and 0 < x < np.inf) for x in numbers):
             raise ValueError(f"kernel={self.text!r}: {word} takes columns and then one positive number")
-        if (numbers and word == "linear") or (places and word in PLAIN):
+        if (numbers and word in COLUMNS_ALONE) or (places and word in PLAIN):
             raise ValueError(f"kernel={self.text!r}: {word} takes {'columns' if numbers else 'a number'} alone")
         if word in PLAIN:
             return PLAIN[word](numbers[0] if numbers else variance)
         chosen = tuple(dict.fromkeys(sum(places, ()))) or tuple(range(len(self.scale)))
         scale = self.scale[list(chosen)]
-        lengthscale = np.full(len(chosen), len(chosen) ** 0.5)
-        if numbers and word not in ("periodic", *UNSCALED):
-            lengthscale = numbers[0] / scale
-        kernel = KERNELS[word](lengthscale, variance)
-        if word == "periodic":
-            kernel = k.Periodic(np.ones(len(chosen)), variance, numbers[0] / scale if numbers else np.ones(len(chosen)))
+        if word in WAVES:
+            kernel = WAVES[word](numbers[0] / scale if numbers else np.ones(len(chosen)), variance)
+        else:
+            lengthscale = numbers[0] / scale if numbers else np.full(len(chosen), len(chosen) ** 0.5)
+            kernel = (KERNELS | FURTHER)[word](lengthscale, variance)
         return kernel.on(*chosen) if places else kernel
 
     def place(self, node: ast.expr) -> tuple[int, ...]:
