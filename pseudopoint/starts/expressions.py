@@ -4,8 +4,8 @@
 
 A word is one of `names.KERNELS`, or polynomial, arc_cosine, hamming, cosine, constant or white. Its arguments are
 columns, by name (in quotes where that is no plain word; x0, x1, … where columns have no names), and then a number: the
-period of periodic and cosine, the first variance of constant and white, and otherwise the first lengthscale, in the units
-of the columns. Without columns a word is of all of them.
+period of periodic and cosine, the first variance of constant and white, and otherwise the first lengthscale, in the
+units of the columns. Without columns a word is of all of them.
 """
 
 import ast
