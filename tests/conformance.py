@@ -110,7 +110,7 @@ FORMULAS: dict[type, Formula] = {
     k.ArcCosine: lambda p, X, Z: o.arc_cosine(X, Z, p.variance, p.offset),
     k.Hamming: lambda p, X, Z: o.hamming(X, Z, p.lengthscale, p.variance),
     k.Changepoint: lambda p, X, Z: o.changepoint(
-        X[:, p.column], Z[:, p.column], *(formula(part, X, Z) for part in p.kernels), p.location, p.width
+        X[:, p.column], Z[:, p.column], [formula(part, X, Z) for part in p.kernels], p.location, p.width
     ),
     k.Sum: lambda p, X, Z: np.sum([formula(part, X, Z) for part in p.kernels], axis=0),
     k.Product: lambda p, X, Z: np.prod([formula(part, X, Z) for part in p.kernels], axis=0),

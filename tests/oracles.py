@@ -117,8 +117,9 @@ def hamming(X: Array, Z: Array, lengthscale: float | Array, variance: float) -> 
     return gram(lambda x, z: variance * np.prod(np.where(x == z, 1.0, each(x))), X, Z)
 
 
-def changepoint(x: Array, z: Array, before: Array, after: Array, location: float, width: float) -> Array:
-    """Covariances before and after a place in a column with values x and z: Lloyd et al. 2014, section 2."""
+def changepoint(x: Array, z: Array, both: list[Array], location: float, width: float) -> Array:
+    """From the covariances before and after a place, in a column of values x and z: Lloyd et al. 2014, section 2."""
+    before, after = both
     s, t = (1 / (1 + np.exp(-(v - location) / width)) for v in (x, z))
     return np.outer(1 - s, 1 - t) * before + np.outer(s, t) * after
 

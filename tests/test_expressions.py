@@ -1,5 +1,7 @@
 """Kernels in words: what they say is the kernel that objects say, in Python and on the command line."""
 
+from typing import Any
+
 import jax
 import numpy as np
 import pandas as pd
@@ -12,6 +14,7 @@ from pseudopoint.kernels import RBF, ArcCosine, Constant, Cosine, Hamming, Linea
 from pseudopoint.starts.expressions import expressed, is_expression
 
 pytestmark = pytest.mark.edge
+EXACT: dict[str, Any] = {"method": "exact", "max_iter": 8}
 SCALE = np.array([2.0, 5.0, np.inf])
 COLUMNS = {"day": (0,), "town": (1, 2), "day of week": (1,)}
 ROOT3 = np.full(3, 3**0.5)
@@ -83,7 +86,7 @@ WORDS = "periodic(day, 7) + linear(day)"
 
 
 def test_an_expression_forecasts_from_the_command_line_as_in_python(tmp_path):
-    frame, settings = weekly(), {"method": "exact", "max_iter": 8}
+    frame, settings = weekly(), EXACT
     frame.to_csv(tmp_path / "t.csv", index=False)
     options = ["--kernel", WORDS, "--method", "exact", "--max-iter", "8", "--test-last", "0.25", "--no-refit"]
     options += ["--out", str(tmp_path / "m"), "--json"]

@@ -1,6 +1,7 @@
 """Tables given to estimators as they are: the same model as from a file, whatever library the table is of."""
 
 import warnings
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -15,7 +16,7 @@ from pseudopoint.commands import fit_table, predict_table
 from pseudopoint.tables import TableError
 
 pytestmark = pytest.mark.edge
-QUICK = {"effort": "fast", "method": "exact", "max_iter": 2, "initial": "robust"}
+QUICK: dict[str, Any] = {"effort": "fast", "method": "exact", "max_iter": 2, "initial": "robust"}
 N = 40
 
 
@@ -24,7 +25,7 @@ def table() -> pd.DataFrame:
     rng = np.random.default_rng(0)
     numbers = rng.normal(size=N).round(3)
     moments = pd.Timestamp("2024-01-01") + pd.to_timedelta(rng.integers(0, 300, N), "D")
-    with_gaps = np.where(np.arange(N) % 7 == 0, None, rng.integers(1, 6, N))
+    with_gaps = pd.Series(rng.integers(1, 6, N), dtype="Int64").mask(np.arange(N) % 7 == 0)
     return pd.DataFrame(
         {
             "size": numbers,
@@ -33,8 +34,8 @@ def table() -> pd.DataFrame:
             "sort": pd.Categorical(rng.choice(["x", "y", "z"], N)),
             "new": rng.choice([True, False], N),
             "day": moments,
-            "rooms": pd.array(with_gaps, "Int64"),
-            "open": pd.array(np.where(np.arange(N) % 5 == 0, None, rng.random(N) < 0.5), "boolean"),
+            "rooms": with_gaps,
+            "open": pd.Series(rng.random(N) < 0.5, dtype="boolean").mask(np.arange(N) % 5 == 0),
             "gap": np.where(np.arange(N) % 6 == 0, np.nan, rng.random(N)),
             "price": np.where(np.arange(N) == 3, np.nan, 2 * numbers + rng.normal(size=N).round(3)),
         }
@@ -152,7 +153,7 @@ def test_a_model_of_a_table_is_saved_and_served(frame, fitted, tmp_path):
     assert loaded.encoder_ == fitted.encoder_ and loaded.columns_ == fitted.columns_
     np.testing.assert_array_equal(loaded.predict(X), fitted.predict(X))
     again = GPRegressor(**QUICK).fit(X, frame["price"]).fit(np.eye(5), np.arange(5.0))  # nothing of the table is left
-    assert again.encoder_ is None and again.predict(np.eye(5)).shape == (5,)
+    assert again.encoder_ is None and np.shape(again.predict(np.eye(5))) == (5,)
 
 
 def test_a_table_goes_through_cross_validation_and_numbers_as_names(frame):

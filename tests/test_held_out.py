@@ -1,5 +1,7 @@
 """Rows held out by time, the fit to all rows after measuring, and columns of weights."""
 
+from typing import Any
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -12,7 +14,7 @@ from pseudopoint.commands.held_out import HeldOut, rows_of
 from pseudopoint.tables import TableError
 
 pytestmark = pytest.mark.edge
-QUICK = {"effort": "fast", "method": "exact", "max_iter": 2, "initial": "robust"}
+QUICK: dict[str, Any] = {"effort": "fast", "method": "exact", "max_iter": 2, "initial": "robust"}
 N = 50
 
 
@@ -45,7 +47,7 @@ def divided(frame=None, **how):
 def test_rows_held_out_by_time_are_the_last_ones(how):
     rows = divided(**how)
     assert rows.held_out is not None
-    assert len(rows.held_out) == 10 and rows.train["day"].max() < rows.held_out["day"].min()
+    assert len(rows.held_out) == 10 and bool(rows.train["day"].max() < rows.held_out["day"].min())
     assert "the 10 rows held out are the last ones in time, by column 'day'" in rows.notes
 
 

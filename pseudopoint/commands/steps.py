@@ -163,7 +163,7 @@ def demo(out: str | Path, progress: Progress | None = None) -> Result:
     folder = make_folder(out)
     with resources.as_file(resources.files("pseudopoint") / "datasets" / "naval.csv.gz") as table:
         model_file = folder / "model.safetensors"
-        files = {"out": model_file, "report": folder / "report.html"}
+        files: dict[str, Any] = {"out": model_file, "report": folder / "report.html"}
         result = fit_table(table, "y", refit=False, progress=progress, **files)
         _, held_out = split(read_table(table), 0.1, 0)
         kind, _ = _load(model_file)
