@@ -8,13 +8,19 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from .estimators import GPClassifier as GPClassifier
     from .estimators import GPRegressor as GPRegressor
+    from .estimators import TableTransformer as TableTransformer
     from .kernels import RBF as RBF
+    from .kernels import ArcCosine as ArcCosine
+    from .kernels import Changepoint as Changepoint
     from .kernels import Constant as Constant
+    from .kernels import Cosine as Cosine
+    from .kernels import Hamming as Hamming
     from .kernels import Linear as Linear
     from .kernels import Matern12 as Matern12
     from .kernels import Matern32 as Matern32
     from .kernels import Matern52 as Matern52
     from .kernels import Periodic as Periodic
+    from .kernels import Polynomial as Polynomial
     from .kernels import RationalQuadratic as RationalQuadratic
     from .kernels import White as White
     from .optimise.result import FitError as FitError
@@ -24,10 +30,15 @@ if TYPE_CHECKING:
 # Names are imported when they are first used: scikit-learn, pandas and matplotlib take seconds that few uses need all
 # of.
 _HOME = {
-    "estimators": ["GPClassifier", "GPRegressor"],
+    "estimators": ["GPClassifier", "GPRegressor", "TableTransformer"],
     "kernels": [
         "RBF",
         "Constant",
+        "ArcCosine",
+        "Changepoint",
+        "Cosine",
+        "Hamming",
+        "Polynomial",
         "Linear",
         "Matern12",
         "Matern32",

@@ -50,7 +50,9 @@ def settings_as_options(command: Callable) -> Callable:
 
 def _option(name: str, setting: Setting) -> signatures.Parameter:
     kind, shown = int if setting.kind is Any else setting.kind, None
-    if setting.words:
+    if name == "kernel":  # words that may be added and multiplied
+        kind, shown = str, "WORDS"
+    elif setting.words:
         kind, shown = StrEnum(name, {str(word): str(word) for word in setting.words}), "WORD"
     words = f" One of {', '.join(map(str, setting.words))}." if setting.words else ""
     about = typer.Option(
@@ -82,6 +84,19 @@ def fit(
     task: Annotated[Task, typer.Option(help="What the target holds; auto finds out, and says why.")] = AUTO,
     test_fraction: Annotated[float, typer.Option(help="Share of rows held out to measure the fit.")] = 0.1,
     test: Annotated[Path | None, typer.Option(help="A table of its own to measure the fit on.")] = None,
+    test_from: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Measure on the rows from this date or number on, in --time.")
+    ] = None,
+    test_last: Annotated[
+        float | None, typer.Option(help="Measure on this last share of the rows in time, such as 0.1.")
+    ] = None,
+    time: Annotated[
+        str | None, typer.Option(metavar="COLUMN", help="The column of the time. Default: the one column of dates.")
+    ] = None,
+    refit: Annotated[bool, typer.Option(help="Whether the model is fitted to all rows once it is measured.")] = True,
+    weights: Annotated[
+        str | None, typer.Option(metavar="COLUMN", help="The column that says how often a row was seen; no input.")
+    ] = None,
     missing: Annotated[
         list[str] | None, typer.Option(metavar="WORD", help="A word that marks a missing value; may be repeated.")
     ] = None,
@@ -111,7 +126,8 @@ def fit(
     with _Bar(as_json) as bar:
         files = {"test": test, "out": out, "report": report, "checkpoint": checkpoint}
         options: dict[str, Any] = {"task": str(task), "test_fraction": test_fraction, "missing": missing or ()}
-        options |= {"stream": stream, "resume": resume}
+        options |= {"stream": stream, "resume": resume, "refit": refit, "weights": weights}
+        options |= {"test_from": test_from, "test_last": test_last, "time_column": time}
         try:
             result = commands.fit_table(table, target, **options, **files, **_given(settings), progress=bar.fitted)
         except KeyboardInterrupt:

@@ -182,7 +182,9 @@ class Settings(NamedTuple):
     kernel: Annotated[
         Kernel | Any,
         Setting(
-            "Covariance of the function at two rows. A kernel by name has one lengthscale for each column.",
+            "Covariance of the function at two rows. A kernel by name has one lengthscale for each column. Words may "
+            "be added, multiplied, and given columns and a number, as in matern52 + periodic(day, 7) + linear(day): "
+            "the period, or the first lengthscale, in units of the column. Columns without names are x0, x1, ….",
             KERNELS,
             "Or a kernel object such as Periodic(period=7.0) + RBF(30.0), whose numbers are the start. Its "
             "lengthscales and periods are in the units of X, as inputs are then not scaled (scale_inputs); its "

@@ -83,6 +83,11 @@ KERNELS: dict[str, KernelFactory] = {
     "sum": lambda D=3: k.RBF(ard(D), 1.7) + k.Constant(0.4) + k.White(0.3),
     "product": lambda D=3: k.Matern32(one(D), 1.7) * k.Linear(0.6 / D),
     "in_units": lambda D=3: k.InUnits(k.RBF(3 * ard(D), 1.7), np.linspace(-1.0, 2.0, D), 3 * np.ones(D)),
+    "polynomial": lambda D=3: k.Polynomial(0.6 / D, 0.7, 3),
+    "cosine": lambda D=3: k.Cosine(np.linspace(2.1, 4.3, D), 1.7),
+    "arc_cosine": lambda D=3: k.ArcCosine(0.6 / D * ard(D), 0.7),
+    "hamming": lambda D=3: k.Hamming(ard(D), 1.7),
+    "changepoint": lambda D=3: k.Changepoint((k.RBF(ard(D), 1.7), k.Matern32(one(D), 0.4)), 0.2, 0.8, 1),
     "on": lambda D=3: k.Matern52(np.array([1.9, 0.7]), 1.7).on(2, 0),
 }
 
@@ -100,6 +105,13 @@ FORMULAS: dict[type, Formula] = {
     k.Linear: lambda p, X, Z: o.linear(X, Z, p.variance),
     k.Constant: lambda p, X, Z: o.constant(X, Z, p.variance),
     k.White: lambda p, X, Z: o.white(X, Z, p.variance),
+    k.Polynomial: lambda p, X, Z: o.polynomial(X, Z, p.variance, p.offset, p.degree),
+    k.Cosine: lambda p, X, Z: o.cosine(X, Z, p.period, p.variance),
+    k.ArcCosine: lambda p, X, Z: o.arc_cosine(X, Z, p.variance, p.offset),
+    k.Hamming: lambda p, X, Z: o.hamming(X, Z, p.lengthscale, p.variance),
+    k.Changepoint: lambda p, X, Z: o.changepoint(
+        X[:, p.column], Z[:, p.column], [formula(part, X, Z) for part in p.kernels], p.location, p.width
+    ),
     k.Sum: lambda p, X, Z: np.sum([formula(part, X, Z) for part in p.kernels], axis=0),
     k.Product: lambda p, X, Z: np.prod([formula(part, X, Z) for part in p.kernels], axis=0),
     k.InUnits: lambda p, X, Z: formula(p.kernel, X * p.scale + p.mean, Z * p.scale + p.mean),

@@ -88,6 +88,42 @@ def linear(X: Array, Z: Array, variance: float | Array) -> Array:
     return gram(lambda x, z: np.sum(np.asarray(variance) * (x * z)), X, Z)
 
 
+def polynomial(X: Array, Z: Array, variance: float | Array, offset: float, degree: int) -> Array:
+    """Polynomial (Σ_d v_d x_d z_d + offset)^degree: GPML, section 4.2.2."""
+    return gram(lambda x, z: (np.sum(np.asarray(variance) * x * z) + offset) ** degree, X, Z)
+
+
+def cosine(X: Array, Z: Array, period: float | Array, variance: float) -> Array:
+    """A wave v cos(2π Σ_d (x_d − z_d)/p_d): Wilson and Adams 2013 (12) without the decay."""
+    return gram(lambda x, z: variance * np.cos(2 * np.pi * np.sum((x - z) / np.asarray(period))), X, Z)
+
+
+def arc_cosine(X: Array, Z: Array, variance: float | Array, offset: float) -> Array:
+    """Cho and Saul 2009 (1) and (6), order 1, of the inputs (√v x, √offset)."""
+    ours = lambda x: np.append(np.sqrt(np.broadcast_to(np.asarray(variance), x.shape)) * x, np.sqrt(offset))
+
+    def k(x, z):
+        a, b = ours(x), ours(z)
+        size = np.linalg.norm(a) * np.linalg.norm(b)
+        angle = np.arccos(np.clip(a @ b / size, -1, 1))
+        return size / np.pi * (np.sin(angle) + (np.pi - angle) * np.cos(angle))
+
+    return gram(k, X, Z)
+
+
+def hamming(X: Array, Z: Array, lengthscale: float | Array, variance: float) -> Array:
+    """v Π_d (1 where x_d = z_d, else exp(−1/l_d))."""
+    each = lambda x: np.exp(-1 / np.broadcast_to(np.asarray(lengthscale), x.shape))
+    return gram(lambda x, z: variance * np.prod(np.where(x == z, 1.0, each(x))), X, Z)
+
+
+def changepoint(x: Array, z: Array, both: list[Array], location: float, width: float) -> Array:
+    """From the covariances before and after a place, in a column of values x and z: Lloyd et al. 2014, section 2."""
+    before, after = both
+    s, t = (1 / (1 + np.exp(-(v - location) / width)) for v in (x, z))
+    return np.outer(1 - s, 1 - t) * before + np.outer(s, t) * after
+
+
 def constant(X: Array, Z: Array, variance: float) -> Array:
     """Constant v: a random level, shared by all points."""
     return gram(lambda x, z: variance, X, Z)

@@ -73,7 +73,7 @@ def folder(tmp_path_factory) -> Path:
 
 def test_fit_prints_one_json_object_and_writes_whole_files(folder):
     result = json.loads((folder / "fit.json").read_text())
-    assert result["rows"] == 107 and result["test"]["rows"] == 12  # 119 rows have a target, a tenth is held out
+    assert result["rows"] == 119 and result["test"]["rows"] == 12  # a tenth is held out to measure
     assert result["method"] == "exact" and "rows" in result["reason"]
     assert any("1 rows were dropped" in note for note in result["notes"])
     assert result["bound"] <= result["upper_bound"]
@@ -115,7 +115,7 @@ def test_score_and_inspect(folder):
         "lengthscale city=Rome",
         "noise",
         "exact",
-        "107 training rows",
+        "119 training rows",
         "0.1.0",
     ):
         assert word in inspected.stdout

@@ -65,7 +65,10 @@ def commands(text: str) -> list[tuple[str, str]]:
 def options() -> dict[str, set[str]]:
     """The options of each command of the package."""
     found: Any = typer.main.get_command(app)
-    return {name: {o for p in command.params for o in p.opts} for name, command in found.commands.items()}
+    return {
+        name: {o for p in command.params for o in (*p.opts, *p.secondary_opts)}
+        for name, command in found.commands.items()
+    }
 
 
 def alike(shown: str, printed: str) -> bool:

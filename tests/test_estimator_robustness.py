@@ -158,8 +158,9 @@ def test_what_is_not_finite_is_named_by_column_and_row(fitted, value):
     bad = spoil(X, (3, 1), value)
     with pytest.raises(ValueError, match=rf"column 1 contains {name}.* in 1 of 40 rows, first in row 3: {remedy}"):
         GPRegressor(effort="fast").fit(bad, y)
-    with pytest.raises(ValueError, match=rf"column 'mass' contains {name}.*first in row 3"):
-        GPRegressor(effort="fast").fit(pd.DataFrame(bad, columns=["length", "mass"]), y)
+    if not np.isnan(value):  # a gap in a table is filled
+        with pytest.raises(ValueError, match="column 'mass' is infinite in row 3"):
+            GPRegressor(effort="fast").fit(pd.DataFrame(bad, columns=["length", "mass"]), y)
     with pytest.raises(ValueError, match=rf"column 1 contains {name}.*first in row 3"):
         fitted["exact"].predict(bad)
 

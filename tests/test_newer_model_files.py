@@ -15,7 +15,7 @@ from sklearn.model_selection import GridSearchCV
 
 from pseudopoint import GPClassifier, GPRegressor, ModelFileError, persistence
 from pseudopoint import commands as tasks
-from pseudopoint.commands.steps import _encoder
+from pseudopoint.estimators.frames import restored
 from pseudopoint.tables import TableEncoder
 
 pytestmark = pytest.mark.edge
@@ -207,4 +207,4 @@ def test_every_attribute_that_a_fit_sets_is_declared_and_no_other_is_saved(path,
 
 def test_the_encoder_of_today_is_known(folder):
     encoder, _ = TableEncoder.learn(pd.read_csv(folder / "t.csv"), "y")
-    assert _encoder(encoder.to_dict()) == encoder
+    assert restored(encoder.to_dict()) == encoder

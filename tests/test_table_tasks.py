@@ -12,7 +12,7 @@ from table_helpers import write
 
 from pseudopoint import commands as tasks
 from pseudopoint.commands.choice import choose_task
-from pseudopoint.commands.steps import split
+from pseudopoint.commands.held_out import split
 
 ROWS = 60
 QUICK: dict[str, Any] = {"max_iter": 3, "effort": "fast"}
@@ -52,7 +52,7 @@ def test_words_given_to_fit_are_missing_in_predict_and_score(tmp_path):
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout)
-    assert len(result["features"]) == 3 and result["rows"] + result["test"]["rows"] == ROWS - 4
+    assert len(result["features"]) == 3 and result["rows"] == ROWS - 4
     scored = tasks.score_table(tmp_path / "m", tmp_path / "t.csv")
     assert scored["rows"] == ROWS - 4 and "4 rows without a target were not scored" in scored["notes"]
     tasks.predict_table(tmp_path / "m", tmp_path / "t.csv", tmp_path / "p.csv")

@@ -16,6 +16,7 @@ from .collapsed import *
 from .elbo import *
 from .exact import *
 from .exact_on_host import *
+from .folds import *
 from .laplace import *
 from .leave_one_out import *
 from .summed import *

@@ -2,21 +2,22 @@
 
 import re
 import time
-from collections.abc import Collection
+from collections.abc import Callable, Collection
+from functools import partial
 from importlib import resources
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from pseudopoint.commands.about import about, chosen, kernel_variance, lengthscales, trials
 from pseudopoint.commands.choice import choose_task
-from pseudopoint.commands.kinds import LEVEL, AbstractKind, Classification, Regression, Result, Scored
+from pseudopoint.commands.held_out import HeldOut, Rows, rows_of, split
+from pseudopoint.commands.kinds import LEVEL, AbstractKind, Classification, Regression, Result
 from pseudopoint.commands.words import in_lines
 from pseudopoint.estimators import GPClassifier, GPRegressor
 from pseudopoint.estimators.checks import seed_of
-from pseudopoint.estimators.targets import check_target, regression_likelihood
+from pseudopoint.estimators.frames import restored
 from pseudopoint.files import check_place, make_folder
 from pseudopoint.optimise.result import Progress
 from pseudopoint.persistence import ModelFileError, describe, reading
@@ -24,15 +25,11 @@ from pseudopoint.report import Report, write_report
 from pseudopoint.tables import (
     TableEncoder,
     TableError,
-    class_target,
-    drop_missing_target,
-    number_target,
     read_table,
     table_chunks,
     write_chunks,
 )
 from pseudopoint.tables import describe as in_words
-from pseudopoint.tables.columns import Kind
 
 __all__ = ["demo", "fit_table", "inspect_model", "predict_table", "score_table"]
 
@@ -48,6 +45,11 @@ def fit_table(
     likelihood: str = "auto",
     test_fraction: float = 0.1,
     test: str | Path | None = None,
+    test_from: str | None = None,
+    test_last: float | None = None,
+    time_column: str | None = None,
+    refit: bool = True,
+    weights: str | None = None,
     missing: Collection[str] = (),
     out: str | Path | None = None,
     report: str | Path | None = None,
@@ -59,34 +61,57 @@ def fit_table(
     the model file and the report.
 
     `task` is one of `names.TASKS`, and the result says why. `likelihood` is one of the estimator's; "auto" is its
-    default. Rows are shuffled with `random_state`; the last `test_fraction` of them are held out unless `test` names a
-    table of its own; of these, rows whose class training never had are counted and not measured. Cells that hold one of
-    the words in `missing` are gaps, here and in every table that the model meets. Raises TableError, FitError or
+    default. Held out are `test_fraction` of the rows, shuffled with `random_state`; or the last in time, from
+    `test_from` on or the share `test_last`, by the column `time_column` (default: the one column of dates); or the
+    table `test`. Of these, rows whose class training never had are counted and not measured. Then the model is fitted
+    to all rows of `table`, unless `refit` is False: the measures, and the pictures of the report, are those of the fit
+    without the rows held out. The column `weights` says how often a row was seen; it is no input. Cells that hold one
+    of the words in `missing` are gaps, here and in every table that the model meets. Raises TableError, FitError or
     ValueError, each with one sentence.
     """
-    if not 0 <= test_fraction < 1:
-        raise ValueError(f"the test fraction must be at least 0 and below 1, not {test_fraction}")
+    held_out = HeldOut(test_fraction, test, test_from, test_last, time_column).checked()
     check_places(out, report)
     frame, classes, why = choose_task(table, target, task, likelihood, missing)
     settings |= {"random_state": seed_of(random_state)}
     settings |= {"likelihood": likelihood} if likelihood != "auto" else {}
-    model = make_estimator(classes, settings)
-    train, held_out, encoder, notes = _rows(frame, target, model, classes, test, test_fraction, missing)
-    X, _ = encoder.inputs(train)
-    y = encoder.target(train)
+    make = partial(make_estimator, classes, settings)
+    rows = rows_of(frame, target, make(), classes, held_out, missing, weights)
     start = time.perf_counter()
-    model.fit(X, y, progress=progress)
-    seconds = time.perf_counter() - start
-    kind = (Classification if classes else Regression)(model, encoder)
-    result: Result = {"target": target, "rows": len(y), "features": encoder.feature_names}
-    result |= {"task": kind.task, "task_reason": why} | about(kind, len(y))
-    result |= {"seconds": seconds, "test": None, "notes": [*notes, *named_columns(model.notes_, encoder.feature_names)]}
-    scored = None
-    if held_out is not None and len(held_out):
-        scored = kind.score([held_out])
-        result["test"] = kind.measures(scored) if scored.rows else None
-        result["notes"] += scored.notes
-    return result | write_files(kind, result, scored, table, out, report)
+    kind, pictures, fitted = _fits(make, rows, refit and test is None, progress)
+    seconds, features = time.perf_counter() - start, kind.encoder.feature_names
+    result: Result = {"target": target, "rows": fitted["rows"], "features": features}
+    result |= {"task": kind.task, "task_reason": why} | about(kind, fitted["rows"]) | {"seconds": seconds} | fitted
+    return result | write_files(kind, result, pictures, table, out, report)
+
+
+def _fits(
+    make: Callable[[], Any], rows: Rows, refit: bool, progress: Progress | None
+) -> tuple[AbstractKind, dict[str, Any], Result]:
+    """The model, the pictures of the fit to the training rows, and its measures; with `refit` the model is another one,
+    of all rows."""
+    kind = _fitted(make(), rows.train, rows.encoder, rows.weight, progress)
+    measured, pictures, said, learned, count = None, {}, [], rows.learned, len(rows.train)
+    if rows.held_out is not None and len(rows.held_out):
+        scored = kind.score([rows.held_out])
+        said = scored.notes
+        if scored.rows:
+            measured, pictures = kind.measures(scored), kind.pictures(scored)
+    if refitted := refit and measured is not None:
+        old = rows.encoder
+        encoder, learned = TableEncoder.learn(rows.whole, old.target_name, old.classes, old.missing)
+        kind = _fitted(make(), rows.whole, encoder, rows.weight, progress)
+        count = len(rows.whole)
+    notes = [*rows.notes, *learned, *named_columns(kind.model.notes_, kind.encoder.feature_names), *said]
+    return kind, pictures, {"rows": count, "test": measured, "refitted": refitted, "notes": notes}
+
+
+def _fitted(
+    model: Any, frame: pd.DataFrame, encoder: TableEncoder, weight: pd.Series | None, progress: Progress | None
+) -> AbstractKind:
+    """The model fitted to the rows of a table that has targets."""
+    weights = None if weight is None else weight.loc[frame.index].to_numpy()
+    model.fit_encoded(encoder, frame, weights, progress)
+    return (Classification if encoder.classes else Regression)(model, encoder)
 
 
 def predict_table(model_file: str | Path, table: str | Path, out: str | Path, level: float = LEVEL) -> Result:
@@ -139,7 +164,8 @@ def demo(out: str | Path, progress: Progress | None = None) -> Result:
     folder = make_folder(out)
     with resources.as_file(resources.files("pseudopoint") / "datasets" / "naval.csv.gz") as table:
         model_file = folder / "model.safetensors"
-        result = fit_table(table, "y", out=model_file, report=folder / "report.html", progress=progress)
+        files: dict[str, Any] = {"out": model_file, "report": folder / "report.html"}
+        result = fit_table(table, "y", refit=False, progress=progress, **files)
         _, held_out = split(read_table(table), 0.1, 0)
         kind, _ = _load(model_file)
         with write_chunks(folder / "predictions.csv") as writer:
@@ -181,40 +207,7 @@ def check_places(*paths):
             raise TableError(f"{path}: cannot be written ({error.strerror}); check the path and permissions") from None
 
 
-def _rows(frame, target, model, classes, test, test_fraction, missing):
-    """Training rows, rows held out (None: there are none), the encoder, and what to say about them."""
-    frame, dropped = drop_missing_target(frame, target, classes=classes)
-    notes = [f"{dropped} rows were dropped because their target {target!r} is missing"] if dropped else []
-    if not classes:  # whatever the split: a row that the likelihood cannot describe is an error in any of them
-        numbers = number_target(frame, target)
-        check_target(regression_likelihood(model.likelihood, 1.0), numbers, np.asarray(frame.index) + 1)
-    labels = class_target(frame, target) if classes else None
-    train, held_out = (frame, None) if test is not None else split(frame, test_fraction, model.random_state, labels)
-    encoder, learned = TableEncoder.learn(train, target, classes, missing, whole=frame)
-    if test is not None:
-        table = read_table(test, encoder.text_columns)
-        held_out, gaps = drop_missing_target(table, target, classes, missing, encoder.target_format)
-        learned += [f"{gaps} test rows were dropped because their target is missing"] if gaps else []
-    return train, held_out, encoder, notes + learned
-
-
-def split(frame: pd.DataFrame, fraction: float, seed: int, labels=None) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Training and held-out rows at random; of every class of `labels` the same share, as far as whole rows allow, and
-    at least one for training."""
-    rows = np.random.default_rng(seed).permutation(len(frame))
-    if labels is not None:
-        # The k-th of n rows of a class has its place at (k + ½)/n.
-        groups = pd.Series(labels[rows]).groupby(labels[rows])
-        rows = rows[np.argsort((groups.cumcount() + 0.5) / groups.transform("size"), kind="stable")]
-    cut = len(frame) - int(np.ceil(fraction * len(frame)))
-    train, held_out = rows[:cut], rows[cut:]
-    if labels is not None:
-        only = ~pd.Index(labels[held_out]).isin(labels[train]) & ~pd.Index(labels[held_out]).duplicated()
-        train, held_out = np.concatenate([train, held_out[only]]), held_out[~only]
-    return frame.iloc[train], frame.iloc[held_out]
-
-
-def write_files(kind: AbstractKind, result: Result, scored: Scored | None, table, out, report) -> Result:
+def write_files(kind: AbstractKind, result: Result, pictures: dict[str, Any], table, out, report) -> Result:
     """Writes the model file and the report, where asked for, and says where they are."""
     files = {}
     if out is not None:
@@ -222,7 +215,7 @@ def write_files(kind: AbstractKind, result: Result, scored: Scored | None, table
         kind.model.save(out, extra=extra)
         files["model"] = str(out)
     if report is not None:
-        write_report(report, _report(kind, result | files, scored, Path(table).name))
+        write_report(report, _report(kind, result | files, pictures, Path(table).name))
         files["report"] = str(report)
     return files
 
@@ -238,30 +231,11 @@ def _load(model_file, level: float = LEVEL) -> tuple[AbstractKind, dict[str, Any
         )
     with reading(model_file):
         test = {RENAMED.get(name, name): value for name, value in (extra["test"] or {}).items()}
-        kind = (Classification if classes else Regression)(model, _encoder(extra["encoder"]), level)
+        kind = (Classification if classes else Regression)(model, restored(extra["encoder"]), level)
         return kind, extra | {"test": test or None}
 
 
-def _encoder(fields: Any) -> TableEncoder:
-    """The encoder of a model file, if this version knows all of it: a field left out would change the inputs."""
-    newer = ModelFileError("describes its table in a way that this pseudopoint does not know; upgrade pseudopoint")
-    try:
-        encoder = TableEncoder.from_dict(fields)
-    except TableError:
-        raise newer from None
-    if _lost(fields, encoder.to_dict()) or any(column.kind not in get_args(Kind) for column in encoder.columns):
-        raise newer
-    return encoder
-
-
-def _lost(stored: Any, kept: Any) -> bool:
-    """Whether `stored` has a key, at any depth, that `kept` has not."""
-    if isinstance(stored, dict):
-        return any(key not in kept or _lost(value, kept[key]) for key, value in stored.items())
-    return isinstance(stored, list | tuple) and any(map(_lost, stored, kept))
-
-
-def _report(kind: AbstractKind, result: Result, scored: Scored | None, name: str) -> Report:
+def _report(kind: AbstractKind, result: Result, pictures: dict[str, Any], name: str) -> Report:
     history, scales = kind.model.history_, lengthscales(kind.model) or {}
     columns = (history["step"].astype(int), history["bound"], history["seconds"])
     sparse = result["num_inducing"] is not None
@@ -277,5 +251,5 @@ def _report(kind: AbstractKind, result: Result, scored: Scored | None, name: str
         rows=result["rows"],
         advice=result["advice"],
         level=kind.level,
-        **(kind.pictures(scored) if scored is not None and scored.rows else {}),
+        **pictures,
     )

@@ -16,7 +16,7 @@ from pseudopoint.commands.steps import fit_table as fit_in_memory
 from pseudopoint.estimators.checks import seed_of
 from pseudopoint.estimators.streaming import Streaming
 from pseudopoint.optimise.result import Progress
-from pseudopoint.tables import TableEncoder, TableSource, looks_like_classes, open_source, table_chunks, table_head
+from pseudopoint.tables import TableSource, looks_like_classes, open_source, table_chunks, table_head
 from pseudopoint.tables.learning import held_out
 from pseudopoint.tables.missing import without_words
 from pseudopoint.tables.source import table_bytes, table_files
@@ -24,6 +24,7 @@ from pseudopoint.tables.source import table_bytes, table_files
 __all__ = ["fit_table"]
 
 MOST_HELD_OUT = 100_000  # rows of a streamed table
+IN_MEMORY = {"test_from": "test-from", "test_last": "test-last", "time_column": "time", "weights": "weights"}
 SHARE = 0.7  # of the free memory that a fit in memory may take
 
 
@@ -76,9 +77,14 @@ def _fit_streamed(
     out: str | Path | None = None,
     report: str | Path | None = None,
     random_state: int = 0,
+    refit: bool = True,
     progress: Progress | None = None,
     **settings: Any,
 ) -> Result:
+    """As `steps.fit_table`; a streamed fit is not repeated on all rows, whatever `refit` says."""
+    for option in IN_MEMORY:
+        if settings.pop(option, None) is not None:
+            raise ValueError(f"--{IN_MEMORY[option]} needs the rows in memory: leave it out of a streamed fit")
     if not 0 <= test_fraction < 1:
         raise ValueError(f"the test fraction must be at least 0 and below 1, not {test_fraction}")
     check_places(out, report)
@@ -92,22 +98,26 @@ def _fit_streamed(
         start = time.perf_counter()
         model.fit_source(at)
         seconds = time.perf_counter() - start
-        encoder, rows = TableEncoder.from_dict(model.encoder_), int(model.rows_)
-        for name in ("encoder_", "rows_", "feature_names_in_"):  # the model is given features, as one fitted in memory
-            vars(model).pop(name)
-        kind = (Classification if classes else Regression)(model, encoder)
-        result, scored = _result(kind, rows, why, seconds), _scored(kind, source, share, test)
+        kind = (Classification if classes else Regression)(model, model.encoder_)
+        result, scored = _result(kind, int(model.rows_), why, seconds), _scored(kind, source, share, test)
+    pictures: dict[str, Any] = {}
     if scored is not None:
-        result["test"] = kind.measures(scored) if scored.rows else None
+        if scored.rows:
+            result["test"], pictures = kind.measures(scored), kind.pictures(scored)
         result["notes"] += scored.notes
-    return result | write_files(kind, result, scored, table, out, report)
+    return result | write_files(kind, result, pictures, table, out, report)
 
 
 def _result(kind: AbstractKind, rows: int, why: str, seconds: float) -> Result:
     names = kind.encoder.feature_names
     result: Result = {"target": kind.encoder.target_name, "rows": rows, "features": names}
     result |= {"task": kind.task, "task_reason": why} | about(kind, rows)
-    return result | {"seconds": seconds, "test": None, "notes": named_columns(kind.model.notes_, names)}
+    return result | {
+        "seconds": seconds,
+        "test": None,
+        "refitted": False,
+        "notes": named_columns(kind.model.notes_, names),
+    }
 
 
 def _task(table, target: str, task: str, likelihood: str, missing: Collection[str]) -> tuple[bool, str]:

@@ -25,6 +25,8 @@ def in_lines(result: dict[str, Any]) -> Lines:
         add("classes", f"{len(result['classes'])}: {_listed([repr(label) for label in result['classes']])}")
     lines += _model_lines(result) if "method" in result else []
     lines += _measure_lines(result if "log_density" in result else result.get("test"))
+    if result.get("refitted"):
+        add("then", "fitted to all rows, those that measured it included; --no-refit leaves them out")
     if result.get("n_rejected"):
         add("rejected steps", f"{result['n_rejected']} steps went bad and were rejected and shortened")
     if "seconds" in result:

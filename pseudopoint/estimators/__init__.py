@@ -2,5 +2,6 @@
 
 from .classifier import GPClassifier
 from .regressor import GPRegressor
+from .transformer import TableTransformer
 
-__all__ = ["GPClassifier", "GPRegressor"]
+__all__ = ["GPClassifier", "GPRegressor", "TableTransformer"]

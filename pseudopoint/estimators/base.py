@@ -1,13 +1,14 @@
 """What all estimators share: checks of settings and data, scaling of inputs, blocks of rows, files."""
 
 import inspect
+import warnings
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
 from sklearn.base import BaseEstimator
-from sklearn.utils.validation import check_is_fitted
+from sklearn.utils.validation import check_is_fitted, check_X_y
 
 from ..compilation import forget_programs, keeping_programs
 from ..data import LARGEST, Standardiser, dataset, merge_duplicates
@@ -20,10 +21,12 @@ from ..persistence import reading, writing
 from ..persistence import save as save_tree
 from ..processes import computing, one_blas_thread
 from ..recipes import Fitted, fit_model
+from ..starts.expressions import expressed, is_expression
 from ..starts.hyperparameters import STARTS, named_kernel
 from . import notes, predictive
 from .checks import checked, numbers, refuse_large, refuse_non_finite, unknown, validated, weights
 from .choosing import Chosen, as_chosen, searched, table
+from .frames import encoded, gaps, is_table, restored
 from .saving import rebuilt, tree_of
 from .serving import block_sizes, evaluate, is_plain
 
@@ -60,8 +63,9 @@ class AbstractEstimator(BaseEstimator):
     converged_: Any
     selection_: Any = None  # model files of version 0.1.0 have none of these
     mean_: Any = None
-    rows_: Any = None  # the number of rows of such a fit
-    encoder_: Any = None  # how a table is encoded, as plain values; only where the fit was to one by name
+    rows_: Any = None  # the number of rows of a fit to a table by name
+    encoder_: Any = None  # of a table, and the names of its columns where `fit` was given it
+    columns_: Any = None
 
     def __init_subclass__(cls):
         """A docstring that refers to `names` for its parameters has them from there."""
@@ -88,16 +92,20 @@ class AbstractEstimator(BaseEstimator):
 
         return self._whole(lambda model: fit_streamed(model, X, y, refused, checkpoint, resume, progress))
 
-    def _forget_table(self):
-        """What a fit to a table by name has learned of it."""
-        for name in ("encoder_", "rows_"):
-            vars(self).pop(name, None)
-
     def fit_source(self, at):
         """Fit to an open source (`estimators.streaming.Streaming`), whole or not at all."""
         return self._whole(lambda model: model._fit_source(at))
 
     def _fit_source(self, at):
+        raise NotImplementedError
+
+    def fit_encoded(self, encoder: Any, frame: Any, sample_weight=None, progress: Progress | None = None):
+        """`fit` to the rows of a pandas table, target and all, by a `tables.TableEncoder` that may know more rows or
+        fewer; the command line's fit. Predictions take columns by name, or arrays of the encoder's features."""
+        X, y = encoder.inputs(frame)[0], encoder.target(frame)
+        return self._whole(lambda model: model._fit(X, y, sample_weight, progress=progress, encoder=encoder))
+
+    def _fit(self, X, y, sample_weight, *, progress, encoder):
         raise NotImplementedError
 
     def _copy(self):
@@ -122,8 +130,9 @@ class AbstractEstimator(BaseEstimator):
     def _check_rows(self, X, y, sample_weight, **checks):
         """X as float64 and y as it is, finite, and weights."""
         checks = {"dtype": np.float64, "ensure_all_finite": False, "ensure_min_samples": 2} | checks
-        X, y = validated(self, X, y, **checks)
-        refuse_non_finite(X, getattr(self, "feature_names_in_", None))
+        known = self.columns_ is not None  # then scikit-learn has seen the table
+        X, y = check_X_y(X, y, estimator=self, **checks) if known else validated(self, X, y, **checks)
+        refuse_non_finite(X, self._names)
         weight = weights(sample_weight, X, self._precision)
         return np.asarray(X, np.float64), np.asarray(y), weight
 
@@ -137,7 +146,7 @@ class AbstractEstimator(BaseEstimator):
     ):
         """Fit to (X, y, weight, noise); `likelihood` is made from the scaled y and the weights."""
         forget_programs()
-        self._forget_table()
+        vars(self).pop("rows_", None)
         given, said = rows, notes.unusual_weights(rows[2])
         if len(rows[1]) <= MERGED_ROWS:  # beyond, sorting the rows costs more than their repetitions
             rows = merge_duplicates(*rows)
@@ -145,7 +154,7 @@ class AbstractEstimator(BaseEstimator):
         scaled = bool(settings.scale_inputs)  # "auto" is, but for a kernel object, whose numbers are in the units of X
         own = isinstance(settings.kernel, AbstractKernel) and (settings.scale_inputs == "auto" or not scaled)
         scaling = Standardiser.learn(*rows[:3], own or scaled, scale_target, ignore_constant=not own)
-        said += notes.far_rows(rows[0], scaling, getattr(self, "feature_names_in_", None))
+        said += notes.far_rows(rows[0], scaling, self._names)
         with computing(self._precision), one_blas_thread(), keeping_programs():
             X, y, weight, noise = rows
             X, y = scaling.inputs(X, self._precision), scaling.target(y)
@@ -161,6 +170,7 @@ class AbstractEstimator(BaseEstimator):
             if coarse:
                 settings = settings._replace(dtype=self._precision)
             data = dataset(X, y, weight, noise, dtype=self._precision)
+            settings = self._with_kernel(settings, scaling, float(np.mean(y**2)) if scale_target else 1.0)
             found = searched(settings, described, data, scaling, scale_target)
             if found is not None:
                 chosen = as_chosen(found, rows[0], data, scaling, self._precision)
@@ -206,15 +216,30 @@ class AbstractEstimator(BaseEstimator):
     def _inputs(self, X):
         if not hasattr(self, "predictor_"):
             check_is_fitted(self)
-        names = getattr(self, "feature_names_in_", None)
-        if self.encoder_ is not None:
-            from .raw import encoded  # here, for it imports what reads tables
-
-            X = encoded(self.encoder_, X)
-        if names is not None or not is_plain(X, self.n_features_in_):
+        if self.encoder_ is not None and (self.columns_ is not None or is_table(X)):
+            return encoded(self, X)
+        if hasattr(self, "feature_names_in_") or not is_plain(X, self.n_features_in_):
             X = np.asarray(validated(self, X, reset=False, dtype=np.float64, ensure_all_finite=False))
-        refuse_non_finite(X, names)
+        refuse_non_finite(X, self._names)
         return X
+
+    def _with_kernel(self, settings: Settings, scaling: Standardiser, variance: float) -> Settings:
+        """The settings with the kernel that an expression says, of scaled inputs."""
+        if not is_expression(settings.kernel):
+            return settings
+        kernel = expressed(settings.kernel, self._places(len(scaling.scale)), scaling.scale, variance or 1.0)
+        return settings._replace(kernel=kernel, scale_inputs=True)
+
+    def _places(self, D: int) -> dict[str, tuple[int, ...]]:
+        """The columns of numbers that belong to each name in a kernel's expression."""
+        names = [f"x{j}" for j in range(D)] if self._names is None else list(map(str, self._names))
+        places = {name: (j,) for j, name in enumerate(names)}
+        return places if self.encoder_ is None else places | self.encoder_.places
+
+    @property
+    def _names(self) -> Any:
+        """Names of the columns of numbers, None where they have none."""
+        return getattr(self, "feature_names_in_", None) if self.encoder_ is None else self.encoder_.feature_names
 
     def predict_latent(self, X, return_std=False):
         """Mean of the latent function f at the rows of X, [N], or of all C of them, [N, C]; with `return_std` also its
@@ -247,9 +272,12 @@ class AbstractEstimator(BaseEstimator):
         """
         check_is_fitted(self)
         middle = np.zeros(self.n_features_in_)
-        middle[self.standardiser_.columns] = self.standardiser_.mean
+        if self.columns_ is None:
+            middle[self.standardiser_.columns] = self.standardiser_.mean
         for rows in block_sizes(self):
-            self._predictions(np.tile(middle, (rows, 1)))
+            with warnings.catch_warnings():  # of the gaps
+                warnings.simplefilter("ignore", UserWarning)
+                self._predictions(np.tile(middle, (rows, 1)) if self.columns_ is None else gaps(self.columns_, rows))
         return self
 
     def _predictions(self, X):
@@ -280,7 +308,10 @@ class AbstractEstimator(BaseEstimator):
         """The model saved at `path`, and the `extra` that was saved beside it."""
         tree = load_tree(path, kind=cls.__name__, classes=classes)
         with reading(path):
-            return rebuilt(cls, tree)
+            model, extra = rebuilt(cls, tree)
+            if model.encoder_ is None and isinstance(extra, dict) and isinstance(extra.get("encoder"), dict):
+                model.encoder_ = restored(extra["encoder"])  # the command line keeps it there
+            return model, extra
 
 
 def start_kernel(

@@ -11,6 +11,7 @@ from sklearn.utils.validation import _check_sample_weight, validate_data
 
 from ..data import LARGEST
 from ..names import SETTINGS, Settings
+from ..starts.expressions import is_expression
 
 __all__ = [
     "checked",
@@ -123,6 +124,7 @@ _CHECKS: dict[Any, Callable[[str, Any], Any]] = {
     float: positive,
     float | None: lambda name, value: None if value is None else positive(name, value),
     Any: lambda name, value: seed_of(value),
+    SETTINGS["kernel"].kind: lambda name, value: value if is_expression(value) else _word(name, value),
     SETTINGS["likelihood"].kind: lambda name, value: value,  # by `targets`: each estimator has its own
 }
 

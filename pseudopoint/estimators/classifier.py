@@ -15,6 +15,7 @@ from ..optimise.result import Progress
 from . import notes, predictive
 from .base import AbstractEstimator
 from .checks import no_type_check, store
+from .frames import given
 from .serving import evaluate
 from .targets import class_likelihood
 
@@ -55,7 +56,7 @@ class GPClassifier(ClassifierMixin, AbstractEstimator):
     @no_type_check
     def __init__(
         self,
-        kernel: names.Kernel | AbstractKernel = "auto",
+        kernel: names.Kernel | str | AbstractKernel = "auto",
         *,
         likelihood: names.ClassLikelihood | AbstractLikelihood = "auto",
         input_warp: names.InputWarp = "auto",
@@ -79,8 +80,8 @@ class GPClassifier(ClassifierMixin, AbstractEstimator):
         store(locals())
 
     def fit(self, X, y, sample_weight=None, *, progress: Progress | None = None, checkpoint=None, resume: bool = False):
-        """Fit to X [N, D] and labels y [N], of any type that sorts; or to a table by name, as `GPRegressor.fit`, whose
-        labels are text.
+        """Fit to X [N, D], an array or a table as in `GPRegressor.fit`, and labels y [N], of any type that sorts; or to
+        a table by name, whose labels are text.
 
         `sample_weight` [N]: weight 2 means that the row was seen twice. `progress` is called with a `Record` after
         every iteration (or segment of minibatch steps). `checkpoint` and `resume` are those of `GPRegressor.fit`. A
@@ -89,7 +90,7 @@ class GPClassifier(ClassifierMixin, AbstractEstimator):
         """
         if self._is_streamed(X, y, checkpoint, resume):
             return self._fit_streamed(X, y, {"sample_weight": sample_weight}, checkpoint, resume, progress)
-        return self._whole(lambda model: model._fit(X, y, sample_weight, progress))
+        return self._whole(lambda model: model._fit(X, y, sample_weight, progress=progress))
 
     def _fit_source(self, at):
         from .streaming import learn_source
@@ -103,9 +104,10 @@ class GPClassifier(ClassifierMixin, AbstractEstimator):
         codes = lambda y: np.searchsorted(known, y).astype(np.float64)
         learn_source(self, settings, at, learned, codes, False, lambda y, weight: likelihood)
 
-    def _fit(self, X, y, sample_weight, progress):
+    def _fit(self, X, y, sample_weight, *, progress=None, encoder=None):
         settings = self._settings()
-        X, y, weight = self._check_rows(X, y, sample_weight)
+        given_rows = given(self, X, y, sample_weight, classes=True, encoder=encoder)
+        X, y, weight = self._check_rows(given_rows.X, given_rows.y, *given_rows.columns)
         with (
             np.errstate(invalid="ignore", over="ignore"),
             warnings.catch_warnings(),
@@ -116,10 +118,12 @@ class GPClassifier(ClassifierMixin, AbstractEstimator):
         self.classes_ = np.unique(y[seen])
         rows = X[seen], np.searchsorted(self.classes_, y[seen]).astype(np.float64), weight[seen], np.zeros(seen.sum())
         if len(self.classes_) == 1:
-            return self._learn_one_class(settings, rows, progress)
+            self._learn_one_class(settings, rows, progress)
+            self.notes_ = (*given_rows.notes, *self.notes_)
+            return self
         likelihood = class_likelihood(settings.likelihood, len(self.classes_))
         self._learn(settings, rows, False, lambda y, weight: likelihood, progress)
-        self.notes_ += tuple(notes.many_classes(len(self.classes_), len(rows[1])))
+        self.notes_ = (*given_rows.notes, *self.notes_, *notes.many_classes(len(self.classes_), len(rows[1])))
         return self
 
     def _learn_one_class(self, settings, rows, progress):

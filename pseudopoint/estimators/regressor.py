@@ -21,6 +21,8 @@ from ..processes import computing
 from . import notes, predictive
 from .base import AbstractEstimator
 from .checks import no_type_check, numbers, refuse_non_finite, shown, store, whole
+from .frames import given
+from .left_out import densities
 from .serving import apply_learned, evaluate, in_blocks
 from .targets import check_target, regression_likelihood
 
@@ -51,6 +53,7 @@ class GPRegressor(RegressorMixin, AbstractEstimator):
     mean_ : the learned constant mean of the latent function, None where the likelihood or the scaling has it.
     bound_, bound_vfe_, upper_bound_ : lower bounds on the log evidence of the scaled target, and an upper bound, in
     nats (infinite where none is known). inducing_points_ : [M, D] in the units and columns of X (None for "exact").
+    encoder_ : what encodes the columns of a table, None where X was an array. columns_ : their names.
     levels_ : the values of an ordinal target. predictor_ : all that predicts. history_ : arrays step, bound,
     gradient_norm, step_size, rejected, seconds. n_iter_, n_rejected_, converged_. notes_ : sentences that a user should
     read: rows that were merged or are far from all others, a limit that was reached, weights of an unusual sum, …
@@ -72,7 +75,7 @@ class GPRegressor(RegressorMixin, AbstractEstimator):
     @no_type_check
     def __init__(
         self,
-        kernel: names.Kernel | AbstractKernel = "auto",
+        kernel: names.Kernel | str | AbstractKernel = "auto",
         *,
         likelihood: names.RegressionLikelihood | AbstractLikelihood = "auto",
         input_warp: names.InputWarp = "auto",
@@ -113,6 +116,10 @@ class GPRegressor(RegressorMixin, AbstractEstimator):
         """Fit to X [N, D] and y [N]; or to a table X by name (Parquet or CSV files, a folder or glob of them, a table
         of Arrow, a DataFrame) whose column is called y, part by part, so that it need not fit into memory.
 
+        X may be a table (pandas, polars, Arrow) of numbers, text, categories, true/false values, dates and gaps, which
+        are encoded as the command line's tables are (docs/tables.md); rows whose target is a gap are then left out, and
+        `notes_` says so.
+
         Parameters
         ----------
         sample_weight : [N], optional. Weight 2 means that the row was seen twice.
@@ -129,7 +136,7 @@ class GPRegressor(RegressorMixin, AbstractEstimator):
         if self._is_streamed(X, y, checkpoint, resume):
             refused = {"sample_weight": sample_weight, "noise_variance": noise_variance}
             return self._fit_streamed(X, y, refused, checkpoint, resume, progress)
-        return self._whole(lambda model: model._fit(X, y, sample_weight, noise_variance, progress))
+        return self._whole(lambda model: model._fit(X, y, sample_weight, noise_variance, progress=progress))
 
     def _fit_source(self, at):
         from .streaming import learn_source
@@ -145,16 +152,18 @@ class GPRegressor(RegressorMixin, AbstractEstimator):
         self.levels_ = None
         learn_source(self, settings, at, learned, lambda y: y, scale_target, likelihood.make)
 
-    def _fit(self, X, y, sample_weight, noise_variance, progress):
+    def _fit(self, X, y, sample_weight, noise_variance=None, *, progress=None, encoder=None):
         settings = self._settings()
         likelihood = regression_likelihood(settings.likelihood, settings.initial_noise)
+        rows = given(self, X, y, sample_weight, noise_variance, classes=False, encoder=encoder)
+        X, y, (sample_weight, noise_variance) = rows.X, rows.y, rows.columns
         _refuse_bad_target(y)
         X, y, weight = self._check_rows(X, y, sample_weight, y_numeric=True)
         y = numbers("the target", y)
         known = np.zeros(len(y)) if noise_variance is None else _check_noise(noise_variance, X)
         if noise_variance is not None and not likelihood.known_noise:
             raise ValueError(f"noise_variance has no meaning for the likelihood {likelihood.name}: leave it out")
-        check_target(likelihood, y)
+        check_target(likelihood, y, rows.places)
         seen = y[weight > 0]
         constant = bool(np.all(seen == seen[0]))
         if constant and likelihood.support == "classes":  # one level has no edge to another
@@ -165,7 +174,8 @@ class GPRegressor(RegressorMixin, AbstractEstimator):
             target = np.searchsorted(self.levels_, y).clip(0, len(self.levels_) - 1).astype(np.float64)
         scale_target = settings.scale_target and likelihood.support == "real"
         self._learn(settings, (X, target, weight, known), scale_target, likelihood.make, progress)
-        self.notes_ += tuple(notes.constant_target(seen[0]) if constant else self._discrete(seen))
+        about = notes.constant_target(seen[0]) if constant else self._discrete(seen)
+        self.notes_ = (*rows.notes, *self.notes_, *about)
         return self
 
     def _discrete(self, y):
@@ -231,6 +241,26 @@ class GPRegressor(RegressorMixin, AbstractEstimator):
             if unknown.any():
                 raise ValueError(f"y holds {y[unknown][0]:g}, which is none of the levels that were learned")
         return evaluate(self, predictive.log_density, rows, s.target(codes)) - np.log(s.target_scale)
+
+    def loo_log_density(self, X, y, sample_weight=None, *, noise_variance=None):
+        """log p(yᵢ | xᵢ, all other rows) for every row of a table that the model was fitted to, [N], per unit of y.
+
+        In closed form, at the price of one prediction of these rows: N³ for "exact", N M² for "collapsed" (Rasmussen
+        and Williams 2006, 5.12; methods h.1). Hyperparameters, scaling and inducing points stay as they are, which have
+        seen every row: compare models by it, and report rows that were held out. Of a row of weight w > 1 one of w
+        copies is left out. The sum is the pseudo-likelihood. Raises ValueError for other likelihoods and methods.
+        """
+        noise = None if noise_variance is None else _check_noise(noise_variance, self._inputs(X))
+        return densities(self, X, y, sample_weight, noise, None)
+
+    def kfold_log_density(self, X, y, folds, sample_weight=None, *, noise_variance=None):
+        """log p(yᵢ | xᵢ, all rows outside the fold of row i), [N], per unit of y; `folds` [N] names the fold of each.
+
+        As `loo_log_density`, in closed form (methods h.3): for rows that belong together, such as those of one patient
+        or one week, of which one tells of the others. A fold of n rows takes n³ more.
+        """
+        noise = None if noise_variance is None else _check_noise(noise_variance, self._inputs(X))
+        return densities(self, X, y, sample_weight, noise, folds)
 
     def sample_y(self, X, n_samples=1, random_state=0):
         """Functions drawn from the posterior, at the rows of X: [N, n_samples], in the units of y.

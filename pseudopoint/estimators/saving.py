@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from ..persistence import ModelFileError
+from .frames import restored
 
 __all__ = ["rebuilt", "tree_of"]
 
@@ -38,6 +39,8 @@ def tree_of(model: Any, extra: Any) -> dict[str, Any]:
         )
     for name in TEXT.keys() & state.keys():
         state[name] = np.asarray(state[name]).tolist()
+    if model.encoder_ is not None:
+        state["encoder_"] = model.encoder_.to_dict()
     return {"parameters": parameters, "state": state, "extra": extra}
 
 
@@ -62,6 +65,8 @@ def rebuilt(cls: Callable[..., Any], tree: dict[str, Any]) -> tuple[Any, Any]:
     model.set_params(**parameters)
     for name, value in state.items():
         setattr(model, name, TEXT[name](value) if name in TEXT else value)
+    if model.encoder_ is not None:
+        model.encoder_ = restored(model.encoder_)
     return model, tree["extra"]
 
 

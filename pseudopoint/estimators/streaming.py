@@ -108,17 +108,15 @@ def learn_source(
         names, len(raw_rows), learned.mean, learned.spread, learned.target, sorted(learned.labels.items())
     )
     keeper = opened(at.checkpoint, at.resume, settings, known)
+    model.encoder_, model.columns_ = learned.encoder if at.target != TARGET else None, None
     try:
         with computing(precision), one_blas_thread(), keeping_programs():
             raw = raw_rows.sample(FEW, settings.seed)
             _fit(model, settings, at, learned, raw_rows, raw, scale_target, likelihood, keeper)
     finally:
         keeper.flush()
+    vars(model).pop("feature_names_in_", None)
     model.n_features_in_, model.rows_ = D, len(raw_rows)
-    for name in ("feature_names_in_", "encoder_"):
-        vars(model).pop(name, None)
-    if at.target != TARGET:
-        model.feature_names_in_, model.encoder_ = names, learned.encoder.to_dict()
 
 
 def _fit(model, settings, at, learned, raw_rows, raw: Dataset, scale_target, likelihood, keeper: AbstractKeeper):
@@ -129,6 +127,7 @@ def _fit(model, settings, at, learned, raw_rows, raw: Dataset, scale_target, lik
     moments = learned.mean, learned.spread
     scaling = Standardiser.of_moments(moments, raw.X, target, own or scaled, ignore_constant=not own)
     y = scaling.target(np.asarray(raw.y))
+    settings = model._with_kernel(settings, scaling, 1.0)
     few = dataset(scaling.inputs(raw.X, precision), y, dtype=precision)
     described = likelihood(y, np.ones_like(y))
 

@@ -67,6 +67,15 @@ class TableEncoder:
         return [name for column in self.columns for name in column.feature_names]
 
     @property
+    def places(self) -> dict[str, tuple[int, ...]]:
+        """Of each column of the table, the places of its features in the matrix."""
+        ends = np.cumsum([len(column.feature_names) for column in self.columns])
+        return {
+            column.name: tuple(range(int(end) - len(column.feature_names), int(end)))
+            for column, end in zip(self.columns, ends, strict=True)
+        }
+
+    @property
     def text_columns(self) -> tuple[str, ...]:
         """The columns that a CSV file must be read with as text, a target of classes among them."""
         # As a number, 1.234 would not tell whether the file has 1.234 or 1.2340, and with a decimal comma it is 1234.
