@@ -21,11 +21,14 @@ Columns = dict[str, np.ndarray]
 
 
 class Scored(NamedTuple):
-    """Truths and predictions of the rows that could be scored, one array each, and notes on the others."""
+    """Truths and predictions of the rows that could be scored, one array each, notes on the others, and the inputs
+    [N, D] and the labels in the table's index of these rows."""
 
     columns: Columns
     rows: int
     notes: list[str]
+    X: np.ndarray = np.empty((0, 0))
+    places: np.ndarray = np.empty(0, int)
 
 
 class AbstractKind(ABC):
@@ -63,9 +66,14 @@ class AbstractKind(ABC):
     def about(self) -> Result:
         """What only such a model has."""
 
-    def score(self, frames: Iterable[pd.DataFrame]) -> Scored:
-        """All rows of the tables that have a target which the model knows."""
+    @abstractmethod
+    def surprise(self, scored: Scored) -> np.ndarray:
+        """The log density of the truth in each row."""
+
+    def score(self, frames: Iterable[pd.DataFrame], keep: bool = False) -> Scored:
+        """All rows of the tables that have a target which the model knows. With `keep` their inputs and places too."""
         parts: list[Columns] = []
+        kept: list[tuple[np.ndarray, np.ndarray]] = []
         oddities: list[Oddity] = []
         strangers: list[Any] = []
         missing = 0
@@ -79,12 +87,14 @@ class AbstractKind(ABC):
             if known.any():
                 X, odd = self.encoder.encode(frame.loc[known])
                 parts.append(self.columns(X, y[known]))
+                kept += [(X, np.asarray(frame.index[known]))] * keep
                 oddities += odd
         columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]} if parts else {}
         notes = in_words(oddities)
         notes += [f"{missing} rows without a target were not scored"] if missing else []
         notes += [_unlearned(strangers)] if strangers else []
-        return Scored(columns, len(columns.get("y", ())), notes)
+        rows = [np.concatenate(part) for part in zip(*kept, strict=True)]
+        return Scored(columns, len(columns.get("y", ())), notes, *rows)
 
 
 class Regression(AbstractKind):
@@ -112,16 +122,20 @@ class Regression(AbstractKind):
         return {"y": y} | self._beliefs(X) | {"density": self.model.log_density(X, y)}
 
     def measures(self, scored: Scored) -> Result:
-        """Errors and log density in units of the target; where it was scaled, also per standard deviation of it."""
+        """Errors and log density in units of the target, each beside that of the best prediction without inputs; the
+        density also per standard deviation of a target that was scaled."""
         y, mean, _, lower, upper, density = scored.columns.values()
         log_density, scaled = float(np.mean(density)), self.model.likelihood_.support == "real"
         gained = float(np.log(self.model.standardiser_.target_scale))
         return {
             "rows": scored.rows,
             "rmse": metrics.rmse(y, mean),
+            "rmse_of_mean": metrics.rmse(y, np.full_like(y, y.mean())),
             "mae": metrics.mae(y, mean),
+            "mae_of_median": metrics.mae(y, np.full_like(y, np.median(y))),
             "r2": metrics.r2(y, mean),
             "log_density": log_density,
+            "log_density_of_normal": _of_normal(y) if scaled else None,
             "log_density_standardised": log_density + gained if scaled else None,
             "level": self.level,
             "coverage": metrics.coverage(y, lower, upper),
@@ -137,6 +151,10 @@ class Regression(AbstractKind):
         scale, likelihood = float(self.model.standardiser_.target_scale), self.model.likelihood_
         noise = scale * float(np.sqrt(likelihood.gaussian_noise)) if self._gaussian() else None
         return {"target_scale": scale, "noise_std": noise}
+
+    def surprise(self, scored: Scored) -> np.ndarray:
+        """log p(y)."""
+        return scored.columns["density"]
 
     def _beliefs(self, X: np.ndarray) -> Columns:
         """Mean, standard deviation and ends of the interval, which a Gaussian's moments tell without a second pass."""
@@ -180,7 +198,8 @@ class Classification(AbstractKind):
             "accuracy": metrics.accuracy(y, P),
             "majority_class": str(self.model.classes_[count.argmax()]),
             "majority_accuracy": float(count.max() / count.sum()),
-            "log_density": float(np.mean(scored.columns["log_p"][np.arange(len(y)), y])),
+            "log_density": float(np.mean(self.surprise(scored))),
+            "log_density_of_shares": float(np.log(count[y] / len(y)).mean()),
             "brier": metrics.brier(y, P),
             "calibration_error": metrics.calibration_error(y, P),
         }
@@ -193,12 +212,23 @@ class Classification(AbstractKind):
         """The classes, in the order of the columns of probabilities."""
         return {"noise_std": None, "classes": self._classes()}
 
+    def surprise(self, scored: Scored) -> np.ndarray:
+        """The log probability of the true class."""
+        y = scored.columns["y"]
+        return scored.columns["log_p"][np.arange(len(y)), y]
+
     def _classes(self) -> list[str]:
         return [str(label) for label in self.model.classes_]
 
     def _probabilities(self, scored: Scored) -> np.ndarray:
         P = np.exp(scored.columns["log_p"])
         return P / P.sum(axis=1, keepdims=True)
+
+
+def _of_normal(y: np.ndarray) -> float | None:
+    """The mean log density of y under the normal density with its own mean and standard deviation."""
+    std = float(metrics.rmse(y, np.full_like(y, y.mean())))
+    return -0.5 * float(np.log(2 * np.pi)) - float(np.log(std)) - 0.5 if std > 0 else None
 
 
 def _unlearned(values: list[Any]) -> str:

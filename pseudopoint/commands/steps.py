@@ -10,17 +10,18 @@ from typing import Any, get_args
 import numpy as np
 import pandas as pd
 
-from pseudopoint.commands.about import about, chosen, kernel_variance, lengthscales, trials
+from pseudopoint.commands.about import about, chosen, kernel_variance, lengthscales
 from pseudopoint.commands.choice import choose_task
-from pseudopoint.commands.kinds import LEVEL, AbstractKind, Classification, Regression, Result, Scored
-from pseudopoint.commands.words import in_lines
+from pseudopoint.commands.enough import advice
+from pseudopoint.commands.kinds import LEVEL, AbstractKind, Classification, Regression, Result
+from pseudopoint.commands.reporting import report_of
 from pseudopoint.estimators import GPClassifier, GPRegressor
 from pseudopoint.estimators.checks import seed_of
 from pseudopoint.estimators.targets import check_target, regression_likelihood
 from pseudopoint.files import check_place, make_folder
 from pseudopoint.optimise.result import Progress
 from pseudopoint.persistence import ModelFileError, describe, reading
-from pseudopoint.report import Report, write_report
+from pseudopoint.report import write_report
 from pseudopoint.tables import (
     TableEncoder,
     TableError,
@@ -37,6 +38,7 @@ from pseudopoint.tables.columns import Kind
 __all__ = ["demo", "fit_table", "inspect_model", "predict_table", "score_table"]
 
 CHUNK_ROWS = 20_000
+DEMO, DEMO_TARGET = "concrete_demo.csv.gz", "strength_MPa"
 RENAMED = {"interval": "level"}  # measures by their names in model files of earlier versions
 
 
@@ -79,14 +81,18 @@ def fit_table(
     seconds = time.perf_counter() - start
     kind = (Classification if classes else Regression)(model, encoder)
     result: Result = {"target": target, "rows": len(y), "features": encoder.feature_names}
-    result |= {"task": kind.task, "task_reason": why} | about(kind, len(y))
+    result |= {"task": kind.task, "task_reason": why} | about(kind, len(y)) | {"advice": advice(model, X, y)}
     result |= {"seconds": seconds, "test": None, "notes": [*notes, *_by_name(model.notes_, encoder.feature_names)]}
     scored = None
     if held_out is not None and len(held_out):
-        scored = kind.score([held_out])
+        scored = kind.score([held_out], keep=report is not None)
         result["test"] = kind.measures(scored) if scored.rows else None
         result["notes"] += scored.notes
-    return result | _files(kind, result, scored, table, out, report)
+    result |= _saved(kind, result, out)
+    if report is not None:
+        write_report(report, report_of(kind, result, X, y, scored, held_out, Path(table).name))
+        result["report"] = str(report)
+    return result
 
 
 def predict_table(model_file: str | Path, table: str | Path, out: str | Path, level: float = LEVEL) -> Result:
@@ -134,16 +140,17 @@ def inspect_model(model_file: str | Path) -> Result:
 
 
 def demo(out: str | Path, progress: Progress | None = None) -> Result:
-    """Fits the naval propulsion table that comes with the package: model file, predictions and report in `out`."""
+    """Fits the table of concrete strengths that comes with the package: model file, predictions and report in
+    `out`."""
     folder = make_folder(out)
-    with resources.as_file(resources.files("pseudopoint") / "datasets" / "naval.csv.gz") as table:
+    with resources.as_file(resources.files("pseudopoint") / "datasets" / DEMO) as table:
         model_file = folder / "model.safetensors"
-        result = fit_table(table, "y", out=model_file, report=folder / "report.html", progress=progress)
+        result = fit_table(table, DEMO_TARGET, out=model_file, report=folder / "report.html", progress=progress)
         _, held_out = split(read_table(table), 0.1, 0)
         kind, _ = _load(model_file)
         with write_chunks(folder / "predictions.csv") as writer:
             predicted = kind.predictions(kind.encoder.inputs(held_out)[0])
-            writer.append(pd.concat([held_out[["y"]].reset_index(drop=True), predicted], axis=1))
+            writer.append(pd.concat([held_out[[DEMO_TARGET]].reset_index(drop=True), predicted], axis=1))
     return result | {"predictions": str(folder / "predictions.csv")}
 
 
@@ -213,17 +220,13 @@ def split(frame: pd.DataFrame, fraction: float, seed: int, labels=None) -> tuple
     return frame.iloc[train], frame.iloc[held_out]
 
 
-def _files(kind: AbstractKind, result: Result, scored: Scored | None, table, out, report) -> Result:
-    """Writes the model file and the report, where asked for, and says where they are."""
-    files = {}
-    if out is not None:
-        extra = {"encoder": kind.encoder.to_dict()} | {name: result[name] for name in ("rows", "seconds", "test")}
-        kind.model.save(out, extra=extra)
-        files["model"] = str(out)
-    if report is not None:
-        write_report(report, _report(kind, result | files, scored, Path(table).name))
-        files["report"] = str(report)
-    return files
+def _saved(kind: AbstractKind, result: Result, out) -> Result:
+    """Writes the model file, where asked for, and says where it is."""
+    if out is None:
+        return {}
+    extra = {"encoder": kind.encoder.to_dict()} | {name: result[name] for name in ("rows", "seconds", "test")}
+    kind.model.save(out, extra=extra)
+    return {"model": str(out)}
 
 
 def _load(model_file, level: float = LEVEL) -> tuple[AbstractKind, dict[str, Any]]:
@@ -258,23 +261,3 @@ def _lost(stored: Any, kept: Any) -> bool:
     if isinstance(stored, dict):
         return any(key not in kept or _lost(value, kept[key]) for key, value in stored.items())
     return isinstance(stored, list | tuple) and any(map(_lost, stored, kept))
-
-
-def _report(kind: AbstractKind, result: Result, scored: Scored | None, name: str) -> Report:
-    history, scales = kind.model.history_, lengthscales(kind.model) or {}
-    columns = (history["step"].astype(int), history["bound"], history["seconds"])
-    sparse = result["num_inducing"] is not None
-    return Report(
-        title=f"{kind.encoder.target_name} in {name}",
-        summary=[(label, value) for label, value in in_lines(result) if label != "note"],
-        notes=result["notes"],
-        history=list(zip(*(column.tolist() for column in columns), strict=True)),
-        trials=trials(kind.model),
-        relevance=[(kind.encoder.feature_names[j], 1 / scaled) for j, (scaled, _) in scales.items()],
-        bound=result["bound"] if sparse else None,
-        upper_bound=result["upper_bound"] if sparse else None,
-        rows=result["rows"],
-        advice=result["advice"],
-        level=kind.level,
-        **(kind.pictures(scored) if scored is not None and scored.rows else {}),
-    )
