@@ -25,7 +25,8 @@ def advice(model: Any, X: np.ndarray, y: np.ndarray) -> str:
 
     In this order: the gap to the upper bound where that is small; the exact evidence of the same kernel and noise, for
     at most `AFFORDABLE` rows of a Gaussian likelihood; else ½ log(1 + d/σ²) a row, what the bound loses to the
-    variance d that the points leave open (methods a.1); of other likelihoods, the share of d in the prior variance of f.
+    variance d that the points leave open (methods a.1); of other likelihoods, the share of d in the variance of the
+    prior.
     """
     points, rows = model.inducing_points_, len(y)
     if points is None:

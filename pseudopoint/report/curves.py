@@ -56,7 +56,7 @@ def reach(inputs: Sequence[Input]) -> tuple[float, float]:
 def input_picture(each: Input, limits: tuple[float, float], what: str) -> str:
     """The picture of one input; `limits` are those of the axis of effects, `what` says what they are."""
     drawn, fact = _categories(each, limits) if each.categories else _numbers(each, limits)
-    caption = f"<b>{escape(each.name)}</b>: {escape(what)}"
+    caption = f"<strong>{escape(each.name)}</strong>: {escape(what)}"
     return f'<figure class="effect"><figcaption>{caption}</figcaption>{drawn(fact)}{_legend(each)}</figure>'
 
 

@@ -57,7 +57,7 @@ def residual_figure(residual: np.ndarray) -> Picture:
 def error_figure(name: str, x: np.ndarray, error: np.ndarray) -> Picture:
     """Errors in standard deviations against the values x of a column, with their average over tenths of the rows."""
     shown = np.sort(np.random.default_rng(0).permutation(len(x))[:MAX_POINTS])
-    figure, axes = _axes(_brief(name), "error / standard deviation")
+    figure, axes = _axes("", "error / standard deviation")
     axes.axhspan(-1.645, 1.645, color=GREY, alpha=0.2, linewidth=0, label="90 % belong here")
     far = float(np.clip(np.abs(error).max(), 3.0, FAR))
     axes.plot(x[shown], error[shown].clip(-far, far), ".", color=BLUE, markersize=4, alpha=0.5, markeredgewidth=0)
@@ -70,11 +70,6 @@ def error_figure(name: str, x: np.ndarray, error: np.ndarray) -> Picture:
     worst = max(averages, key=abs)
     fact = f"the average error of a tenth of the rows is at most {abs(worst):.2f} standard deviations"
     return figure, f"Against {name}: {fact}", f"Errors against {name}; {fact}."
-
-
-def _brief(name: str) -> str:
-    """As a label of an axis, which takes a dollar sign for mathematics."""
-    return (name if len(name) <= 40 else f"{name[:39]}…").replace("$", r"\$")
 
 
 def calibration_figure(y: np.ndarray, mean: np.ndarray, std: np.ndarray) -> Picture:
