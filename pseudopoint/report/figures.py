@@ -60,7 +60,7 @@ def error_figure(name: str, x: np.ndarray, error: np.ndarray) -> Picture:
     figure, axes = _axes("", "error / standard deviation")
     axes.axhspan(-1.645, 1.645, color=GREY, alpha=0.2, linewidth=0, label="90 % belong here")
     far = float(np.clip(np.abs(error).max(), 3.0, FAR))
-    axes.plot(x[shown], error[shown].clip(-far, far), ".", color=BLUE, markersize=4, alpha=0.5, markeredgewidth=0)
+    axes.plot(x[shown], error[shown].clip(-far, far), ".", color=BLUE, markersize=5, alpha=0.7, markeredgewidth=0)
     order = np.argsort(x, kind="stable")
     parts = [part for part in np.array_split(order, min(10, max(1, len(x) // 10))) if len(part)]
     averages = [float(error[part].mean()) for part in parts]
