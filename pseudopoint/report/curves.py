@@ -132,7 +132,7 @@ def _ticks(low: float, high: float, count: int) -> list[float]:
     return [float(t) for t in found if low - slack <= t <= high + slack]
 
 
-def _level(y: float, text: str) -> str:
+def _level(y, text: str) -> str:
     return f'<path class="rule" d="M{LEFT} {y:.1f}H{WIDTH - RIGHT}"/>' + _text(LEFT - 6, y + 4, text, "end")
 
 
