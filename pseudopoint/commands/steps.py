@@ -74,8 +74,7 @@ def fit_table(
     settings |= {"likelihood": likelihood} if likelihood != "auto" else {}
     model = _estimator(classes, settings)
     train, held_out, encoder, notes = _rows(frame, target, model, classes, test, test_fraction, missing)
-    X, _ = encoder.inputs(train)
-    y = encoder.target(train)
+    X, y = encoder.encode(train)[0], encoder.target(train)
     start = time.perf_counter()
     model.fit(X, y, progress=progress)
     seconds = time.perf_counter() - start
@@ -91,8 +90,7 @@ def fit_table(
     result |= _saved(kind, result, out)
     if report is not None:
         write_report(report, report_of(kind, result, X, y, scored, held_out, Path(table).name))
-        result["report"] = str(report)
-    return result
+    return result | ({} if report is None else {"report": str(report)})
 
 
 def predict_table(model_file: str | Path, table: str | Path, out: str | Path, level: float = LEVEL) -> Result:
