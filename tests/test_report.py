@@ -165,7 +165,7 @@ def test_text_is_escaped_everywhere(page):
     )
     shown = page(report)
     assert not {"script", "b"} & {tag for tag, _ in shown.tags}
-    assert shown.text.count(evil) == 8  # the title twice, the column in its caption, its picture's text and the table
+    assert shown.text.count(evil) == 9  # the title twice, the column in its caption, its picture's text and the table
     assert not any("onload" in attributes for _, attributes in shown.tags)
 
 
