@@ -1,5 +1,7 @@
 """Effects of inputs: brute force at small size, functions that are recovered, and shares that sum to one."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -19,7 +21,7 @@ def rows(n=120, seed=0):
     return X, 10 + sum(g(x) for g, x in zip(PARTS, X.T, strict=True)) + 0.3 * rng.standard_normal(n)
 
 
-def smooth(lengthscale=1.0):
+def smooth(lengthscale=1.0) -> Any:
     return sum((4.0 * RBF(lengthscale)).on(j) for j in range(3))
 
 
@@ -106,13 +108,13 @@ def test_a_warped_target_has_the_effects_of_its_predictions():
     model = GPRegressor(kernel="rbf", target_warp="log", input_warp="none", max_iter=5).fit(X, np.exp(y / 5))
     found = model.effects(X, rows=16)
     assert model.likelihood_.warped is not None
-    check_means(model, found, lambda rows: model.predict(rows)[:, None])
+    check_means(model, found, lambda rows: np.reshape(model.predict(rows), (-1, 1)))
 
 
 def test_noise_that_depends_on_inputs_leaves_the_effects_of_predictions():
     X, y = rows(60)
     model = GPRegressor(likelihood="heteroscedastic", num_inducing=5, method="svgp", **FAST).fit(X, y)
-    check_means(model, model.effects(X, rows=16), lambda rows: model.predict(rows)[:, None])
+    check_means(model, model.effects(X, rows=16), lambda rows: np.reshape(model.predict(rows), (-1, 1)))
 
 
 def test_classes_have_effects_on_the_probability_at_the_mean_of_f(classes):

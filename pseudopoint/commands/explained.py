@@ -79,21 +79,22 @@ def _loss(kind: AbstractKind, y: np.ndarray) -> Callable[[np.ndarray], float]:
 
 def _input(kind: AbstractKind, column: Column, effects, values: np.ndarray, importance: float) -> Input:
     curve = effects[0]
-    parts = curve.mean, curve.lower, curve.upper
-    shares = [sum(each.first for each in effects), min(1.0, sum(each.total for each in effects))]
+    parts = [curve.mean, curve.lower, curve.upper]
+    first, total = sum(each.first for each in effects), min(1.0, sum(each.total for each in effects))
     lines = [str(label) for label in getattr(kind.model, "classes_", ())] if curve.mean.ndim > 1 else []
-    if lines:  # the most frequent classes come first
+    if lines:  # the classes that change most come first
         order = np.argsort(-np.abs(curve.mean).max(axis=0), kind="stable")
-        parts, lines = tuple(part[:, order] for part in parts), [lines[k] for k in order]
+        parts, lines = [part[:, order] for part in parts], [lines[k] for k in order]
     if column.categories or column.kind == "boolean":
         names = _names(column, curve.values)
         order = np.argsort(-(parts[0] if parts[0].ndim == 1 else parts[0][:, 0]), kind="stable")[:MOST_CATEGORIES]
-        parts, names = tuple(part[order] for part in parts), [names[i] for i in order]
-        return Input(column.name, names, *parts, importance, *shares, lines=lines)
+        parts, names = [part[order] for part in parts], [names[i] for i in order]
+        return Input(column.name, names, parts[0], parts[1], parts[2], importance, first, total, lines=lines)
     at = curve.values[:, 0]
     rug = values[np.linspace(0, len(values) - 1, min(len(values), 150)).astype(int)]
     ticks = [(float(at[i]), _day(at[i])) for i in (0, len(at) // 2)] if column.kind == "date" else []
-    return Input(column.name, at.tolist(), *parts, importance, *shares, rug.tolist(), lines, ticks)
+    curves = column.name, at.tolist(), parts[0], parts[1], parts[2]
+    return Input(*curves, importance, first, total, rug.tolist(), lines, ticks)
 
 
 def _names(column: Column, values: np.ndarray) -> list[str]:

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
+from typing import Any
 
 import numpy as np
 from matplotlib.ticker import MaxNLocator
@@ -74,7 +75,7 @@ def _numbers(each: Input, limits):
     low, high = (low, high) if high > low else (low - 1, high + 1)
     x = lambda v: LEFT + (WIDTH - LEFT - RIGHT) * (np.asarray(v, float) - low) / (high - low)
     y = lambda v: TOP + (HEIGHT - TOP - BOTTOM) * (limits[1] - np.asarray(v, float)) / (limits[1] - limits[0])
-    parts = [_level(y(t), _shown(t)) for t in _ticks(*limits, 4)]
+    parts = [_level(y(t), _shown(t)) for t in _ticks(limits[0], limits[1], 4)]
     ticks = each.ticks or [(t, _shown(t)) for t in _ticks(low, high, 3)]
     parts += [_text(x(t), HEIGHT - 8, text, _anchor(float(x(t)))) for t, text in ticks]
     rug = np.asarray(each.rug, float)
@@ -98,7 +99,7 @@ def _categories(each: Input, limits):
     parts = [
         f'<path class="rule" d="M{x(t):.1f} {TOP}V{height - BOTTOM}"/>'
         + _text(x(t), height - 8, _shown(t), _anchor(float(x(t))))
-        for t in _ticks(*limits, 3)
+        for t in _ticks(limits[0], limits[1], 3)
     ]
     for k, (mean, lower, upper) in enumerate(_columns(each)):
         for i, name in enumerate(each.values):
@@ -113,7 +114,7 @@ def _categories(each: Input, limits):
     return _svg(height, parts), f"Effect of {each.name}: highest at {each.values[best]}, {_shown(first[best])}."
 
 
-def _columns(each: Input):
+def _columns(each: Input) -> list[Any]:
     arrays = [part[:, None] if part.ndim == 1 else part for part in (each.mean, each.lower, each.upper)]
     return [tuple(part[:, k] for part in arrays) for k in range(min(arrays[0].shape[1], MOST_LINES))]
 
