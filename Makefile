@@ -35,9 +35,17 @@ types: .venv/.installed
 	$(RUN)/python -m pip install --quiet --editable . --group dev
 	touch $@
 
-docs: .venv/.installed
+docs: .venv/.installed .venv-docs/.installed
 	$(RUN)/python -m pseudopoint.names > docs/settings.md
 	$(RUN)/python -m pseudopoint.reproduce.summary > experiments/results/README.md
+	.venv-docs/bin/mkdocs build --strict --quiet --site-dir site
+
+# An environment of its own, so that tests do not wait for it.
+.venv-docs/.installed: pyproject.toml
+	$(PYTHON) -m venv .venv-docs
+	.venv-docs/bin/python -m pip install --quiet --disable-pip-version-check --upgrade "pip>=25.1"
+	.venv-docs/bin/python -m pip install --quiet --group docs
+	touch $@
 
 benchmark: .venv/.installed $(PEERS:%=$(ENVS)/%/.installed)
 	$(RUN)/python benchmarks/speed/run.py --envs $(ENVS) $(OPTIONS)
@@ -48,4 +56,4 @@ $(ENVS)/%/.installed: benchmarks/peers/requirements-%.txt
 	touch $@
 
 clean:
-	rm -rf .venv .venv-peers demo
+	rm -rf .venv .venv-peers .venv-docs demo site

@@ -209,7 +209,7 @@ def demo(
     out: Annotated[Path, typer.Option(help="Folder for the model, the predictions and the report.")] = Path("demo"),
     as_json: Json = False,
 ):
-    """Fit the naval propulsion table that comes with the package."""
+    """Fit the table of concrete strengths that comes with the package."""
     from pseudopoint import commands
 
     with _Bar(as_json) as bar:

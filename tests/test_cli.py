@@ -138,7 +138,7 @@ def test_a_test_table_of_its_own_and_the_sparse_method(folder):
     ]
     done = run(folder, "fit", "train.csv", *options, "--json")
     result = json.loads(done.stdout)
-    assert result["test"]["rows"] == 119 and result["num_inducing"] == 10 and "More inducing" in result["advice"]
+    assert result["test"]["rows"] == 119 and result["num_inducing"] == 10 and "inducing points" in result["advice"]
 
 
 def test_a_posterior_by_name_from_table_to_predictions(folder):

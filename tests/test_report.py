@@ -15,7 +15,7 @@ from matplotlib import rcParams
 from matplotlib.image import imread
 
 from pseudopoint.metrics import calibration_error
-from pseudopoint.report import MAX_FEATURES, Report, write_report
+from pseudopoint.report import Input, Report, write_report
 from pseudopoint.tables import TableError
 
 pytestmark = pytest.mark.edge
@@ -34,12 +34,26 @@ def example(rows: int = 300) -> Report:
         std=std,
         lower=mean - 1.645 * std,
         upper=mean + 1.645 * std,
-        relevance=[("speed", 2.0), ("torque", 0.5)],
-        bound=100.0,
-        upper_bound=150.0,
-        rows=1000,
+        made="270 training rows · pseudopoint 1.2.3 · 1 May 2026",
+        measures=[("RMSE", "0.02", "0.5", "typical error")],
+        inputs=[column("speed", 2.0), column("torque", 0.5, 0.4), kinds()],
+        effect="change of decay",
+        loss="by how much the RMSE grows",
+        beside=[("speed", rng.normal(size=rows))],
+        worst=(["row", "actual"], [["1,234", "7.5"]]),
         advice="More inducing points would hardly help.",
     )
+
+
+def column(name: str, importance: float, first: float = 0.5) -> Input:
+    at = np.linspace(0, 9, 24)
+    mean = np.sin(at)
+    return Input(name, at.tolist(), mean, mean - 0.2, mean + 0.2, importance, first, first, rug=at.tolist())
+
+
+def kinds() -> Input:
+    mean = np.array([0.5, -0.5, -1.0])
+    return Input("city", ["Oslo", "Rome", "(missing)"], mean, mean - 0.1, mean + 0.1, 0.1, 0.1, 0.2)
 
 
 def classified(rows: int = 300, C: int = 3) -> Report:
@@ -93,7 +107,16 @@ def test_everything_is_in_the_page(page):
         "collapsed, M = 100",
         "12 rows without a target were dropped",
         "Predictions on 300 test rows",
-        "between the bound 100.0 and the upper bound 150.0: a gap of 50.0 nats, 0.05 nats a row",
+        "270 training rows · pseudopoint 1.2.3 · 1 May 2026",
+        "typical error",
+        "speed: change of decay",
+        "by how much the RMSE grows when the column is shuffled",
+        "Rows that surprised most",
+        "1,234",
+        "Against the prediction: the average error of a tenth of the rows is at most",
+        "Against speed",
+        "Oslo",
+        "(missing)",
         "More inducing points would hardly help.",
         "speed",
         "Calibration",
@@ -107,7 +130,8 @@ def test_everything_is_in_the_page(page):
 @pytest.mark.parametrize("classes", [False, True])
 def test_the_page_refers_to_nothing_outside_and_runs_nothing(page, classes):
     allowed = {"html", "head", "meta", "title", "style", "body", "main", "section", "h1", "h2", "p", "div"}
-    allowed |= {"table", "thead", "tr", "th", "td", "ul", "li", "figure", "figcaption", "img"}
+    allowed |= {"table", "thead", "tr", "th", "td", "ul", "li", "figure", "figcaption", "img", "h3", "strong", "span"}
+    allowed |= {"svg", "text", "path", "polyline", "polygon", "circle"}
     shown = page(classified() if classes else example())
     assert {tag for tag, _ in shown.tags} <= allowed
     for _, attributes in shown.tags:
@@ -118,8 +142,8 @@ def test_the_page_refers_to_nothing_outside_and_runs_nothing(page, classes):
 
 def test_pictures_decode_and_have_a_text_of_their_own(page):
     images = page(example()).images()
-    assert len(images) == 5
-    assert len({image["alt"] for image in images}) == 5
+    assert len(images) == 7
+    assert len({image["alt"] for image in images}) == 7
     for image in images:
         kind, _, data = (image["src"] or "").partition(";base64,")
         pixels = imread(BytesIO(base64.b64decode(data, validate=True)), format="png")
@@ -136,10 +160,12 @@ def test_the_texts_of_pictures_say_what_they_show(page):
 
 def test_text_is_escaped_everywhere(page):
     evil = "<script>alert('x')</script>\" onload=\"x & $y_$ {title} <b>"
-    report = replace(example(), title=evil, summary=[(evil, evil)], notes=[evil], relevance=[(evil, 1.0)], advice=evil)
+    report = replace(
+        example(), title=evil, summary=[(evil, evil)], notes=[evil], inputs=[column(evil, 1.0)], advice=evil
+    )
     shown = page(report)
     assert not {"script", "b"} & {tag for tag, _ in shown.tags}
-    assert shown.text.count(evil) == 7  # the title twice
+    assert shown.text.count(evil) == 9  # the title twice, the column in its caption, its picture's text and the table
     assert not any("onload" in attributes for _, attributes in shown.tags)
 
 
@@ -225,7 +251,7 @@ def test_classes_that_do_not_belong_together_are_an_error(page):
 
 def test_parts_without_data_are_left_out(page):
     assert page(Report(title="empty")).headings() == 0
-    assert page(replace(example(), std=None)).headings() == page(example()).headings() - 1
+    assert page(replace(example(), std=None)).headings() == page(example()).headings() - 2
     one_step = page(replace(example(), history=[(1, 2.0, 3.0)]))
     assert "Training" not in one_step.text
     only_advice = page(Report(title="exact", advice="The exact GP has no inducing points."))
@@ -235,7 +261,7 @@ def test_parts_without_data_are_left_out(page):
 @pytest.mark.parametrize("rows", [1, 2, 2001])
 def test_any_number_of_test_rows(page, rows):
     shown = page(example(rows))
-    assert len(shown.images()) == 5
+    assert len(shown.images()) == (7 if rows > 2 else 5)
     assert ("(2,000 drawn)" in shown.text) == (rows > 2000)
 
 
@@ -259,12 +285,28 @@ def test_a_bound_that_is_flat_or_not_finite_is_drawn(page):
     assert "goes from 5.0 to 5.0 in 3 steps" in str(page(Report(title="flat", history=history)).images()[0]["alt"])
 
 
-def test_the_most_relevant_inputs_come_first(page):
-    relevance = [(f"x{i}", float(i)) for i in range(MAX_FEATURES + 5)] + [("nan", float("nan"))]
-    text = page(Report(title="many", relevance=relevance)).text
-    assert text.index("x24") < text.index("x23") < text.index("x5")
-    assert "x4" not in text and "The other 5 are smaller." in text
-    assert "x0" in page(Report(title="zeros", relevance=[("x0", 0.0)])).text
+def test_pictures_of_effects_have_one_scale_and_a_curve_each(page):
+    shown = page(Report(title="effects", inputs=[column(f"x{i}", 1.0) for i in range(15)] + [kinds()]))
+    assert [tag for tag, _ in shown.tags].count("svg") == 12  # the first twelve
+    assert [tag for tag, _ in shown.tags].count("polyline") == 12
+    lines = {attributes["points"] for tag, attributes in shown.tags if tag == "polyline"}
+    assert len(lines) == 1 and "x14" in shown.text and "city" in shown.text
+
+
+def test_importances_that_are_unknown_or_nothing_are_shown(page):
+    text = page(Report(title="odd", inputs=[column("a", float("nan")), column("b", 0.0, 0.0)], loss="loss")).text
+    assert "–" in text and "+0" in text and "0.0 %" in text
+
+
+def test_effects_on_classes_are_a_line_each(page):
+    mean = np.column_stack([np.sin(np.arange(5.0)), np.cos(np.arange(5.0))])
+    each = Input(
+        "x", [0.0, 1.0, 2.0, 3.0, 4.0], mean, mean * np.nan, mean * np.nan, 0.1, 0.5, 0.5, lines=("red", "blue")
+    )
+    shown = page(Report(title="classes", inputs=[each, replace(each, name="k", values=list("abcde"))]))
+    tags = [tag for tag, _ in shown.tags]
+    assert tags.count("polyline") == 2 and "polygon" not in tags and tags.count("circle") == 10
+    assert shown.text.count("● blue") == 2
 
 
 def test_the_same_fit_is_the_same_file(tmp_path):

@@ -200,7 +200,7 @@ def test_a_model_of_classes_says_what_it_is_and_no_infinity(fitted):
         assert each["upper_bound"] is None and each["noise_std"] is None
         assert as_json(each) == each, "no number that JSON has not"
         assert "inf" not in lines_of(each).replace("inducing", "")
-    assert "No upper bound is known" in result["advice"] and "try 10" in result["advice"]
+    assert "of the variance of the latent function" in result["advice"] and "enough" in result["advice"]
     page = (folder / "r.html").read_text()
     assert "Reliability" in page and "Confusion" in page and "high, or so" in page
 

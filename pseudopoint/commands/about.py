@@ -5,11 +5,10 @@ from typing import Any
 
 import numpy as np
 
+from pseudopoint.commands.enough import WORTH_IT
 from pseudopoint.commands.kinds import AbstractKind, Result
 
 __all__ = ["about", "chosen", "kernel_variance", "lengthscales", "trials"]
-
-WORTH_IT = 0.01  # nats a row: a gap between the bounds that nobody would notice in predictions
 
 
 def about(kind: AbstractKind, rows: int) -> Result:
@@ -83,17 +82,10 @@ def _numbers(likelihood: Any) -> dict[str, Any]:
 
 
 def _advice(method: str, M: int | None, gap: float | None) -> str:
+    """What a model tells without its rows; a fit says more (`enough.advice`)."""
     if M is None:
         what = "The full Gaussian process at its mode" if method == "laplace" else "The exact posterior"
         return f"{what}: there are no inducing points to add."
-    if gap is None:
-        return (
-            f"No upper bound is known for this likelihood: to see whether more inducing points than {M} help, "
-            f"try {2 * M} and compare the test log density."
-        )
-    if gap < WORTH_IT:
-        return f"More inducing points than {M} could gain at most {gap:.2g} nats a row with this kernel: enough."
-    return (
-        f"More inducing points than {M} could gain up to {gap:.2g} nats a row with this kernel "
-        f"(the upper bound is loose: the gain is often far smaller); try {2 * M} and compare the test log density."
-    )
+    if gap is not None and gap < WORTH_IT:
+        return f"{M} inducing points are enough: the bound is at most {gap:.2g} nats a row below the evidence."
+    return f"To see whether more inducing points than {M} help, try {2 * M} and compare the test log density."

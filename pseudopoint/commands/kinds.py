@@ -56,13 +56,20 @@ class AbstractKind(ABC):
         """What only such a model has."""
 
     @abstractmethod
+    def surprise(self, scored: Scored) -> np.ndarray:
+        """The log density of the truth in each row."""
+
+    @abstractmethod
     def tally(self) -> NumberTally | ClassTally:
         """`measures` of rows that come in chunks and are not kept."""
 
-    def score(self, frames: Iterable[pd.DataFrame], add: Callable[[Columns], None] | None = None) -> Scored:
+    def score(
+        self, frames: Iterable[pd.DataFrame], add: Callable[[Columns], None] | None = None, keep: bool = False
+    ) -> Scored:
         """All rows of the tables that have a target which the model knows; if they are given to `add`, chunk by chunk,
-        they are not kept."""
+        they are not kept. With `keep` their inputs and places are kept too."""
         parts: list[Columns] = []
+        kept: list[tuple[np.ndarray, np.ndarray]] = []
         oddities: list[Oddity] = []
         strangers: Counter[Any] = Counter()
         missing = rows = 0
@@ -76,12 +83,14 @@ class AbstractKind(ABC):
             if known.any():
                 X, odd = self.encoder.encode(frame.loc[known])
                 (add or parts.append)(self.columns(X, y[known]))
+                kept += [(X, np.asarray(frame.index[known]))] * keep
                 oddities, rows = oddities + odd, rows + len(X)
         columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]} if parts else {}
         notes = in_words(oddities)
         notes += [f"{missing} rows without a target were not scored"] if missing else []
         notes += [_unlearned(strangers)] if strangers else []
-        return Scored(columns, rows, notes)
+        arrays = [np.concatenate(part) for part in zip(*kept, strict=True)]
+        return Scored(columns, rows, notes, *arrays)
 
 
 class Regression(AbstractKind):
@@ -109,16 +118,20 @@ class Regression(AbstractKind):
         return {"y": y} | self._beliefs(X) | {"density": self.model.log_density(X, y)}
 
     def measures(self, scored: Scored) -> Result:
-        """Errors and log density in units of the target; where it was scaled, also per standard deviation of it."""
+        """Errors and log density in units of the target, each beside that of the best prediction without inputs; the
+        density also per standard deviation of a target that was scaled."""
         y, mean, _, lower, upper, density = scored.columns.values()
         log_density, scaled = float(np.mean(density)), self.model.likelihood_.support == "real"
         gained = float(np.log(self.model.standardiser_.target_scale))
         return {
             "rows": scored.rows,
             "rmse": metrics.rmse(y, mean),
+            "rmse_of_mean": metrics.rmse(y, np.full_like(y, y.mean())),
             "mae": metrics.mae(y, mean),
+            "mae_of_median": metrics.mae(y, np.full_like(y, np.median(y))),
             "r2": metrics.r2(y, mean),
             "log_density": log_density,
+            "log_density_of_normal": _of_normal(y) if scaled else None,
             "log_density_standardised": log_density + gained if scaled else None,
             "level": self.level,
             "coverage": metrics.coverage(y, lower, upper),
@@ -138,6 +151,10 @@ class Regression(AbstractKind):
     def tally(self) -> NumberTally:
         """Errors in units of the scale of the target, whose squares do not overflow."""
         return NumberTally(self.measures, float(self.model.standardiser_.target_scale))
+
+    def surprise(self, scored: Scored) -> np.ndarray:
+        """log p(y)."""
+        return scored.columns["density"]
 
     def _beliefs(self, X: np.ndarray) -> Columns:
         """Mean, standard deviation and ends of the interval, which a Gaussian's moments tell without a second pass."""
@@ -181,7 +198,8 @@ class Classification(AbstractKind):
             "accuracy": metrics.accuracy(y, P),
             "majority_class": str(self.model.classes_[count.argmax()]),
             "majority_accuracy": float(count.max() / count.sum()),
-            "log_density": float(np.mean(scored.columns["log_p"][np.arange(len(y)), y])),
+            "log_density": float(np.mean(self.surprise(scored))),
+            "log_density_of_shares": float(np.log(count[y] / len(y)).mean()),
             "brier": metrics.brier(y, P),
             "calibration_error": metrics.calibration_error(y, P),
         }
@@ -198,12 +216,23 @@ class Classification(AbstractKind):
         """Shares of rows, and sums over bins of confidence."""
         return ClassTally(self.measures, self._probabilities, self._classes())
 
+    def surprise(self, scored: Scored) -> np.ndarray:
+        """The log probability of the true class."""
+        y = scored.columns["y"]
+        return scored.columns["log_p"][np.arange(len(y)), y]
+
     def _classes(self) -> list[str]:
         return [str(label) for label in self.model.classes_]
 
     def _probabilities(self, scored: Scored) -> np.ndarray:
         P = np.exp(scored.columns["log_p"])
         return P / P.sum(axis=1, keepdims=True)
+
+
+def _of_normal(y: np.ndarray) -> float | None:
+    """The mean log density of y under the normal density with its own mean and standard deviation."""
+    std = float(metrics.rmse(y, np.full_like(y, y.mean())))
+    return -0.5 * float(np.log(2 * np.pi)) - float(np.log(std)) - 0.5 if std > 0 else None
 
 
 def _unlearned(values: Counter[Any]) -> str:

@@ -2,26 +2,28 @@
 
 import re
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from functools import partial
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
 import pandas as pd
 
-from pseudopoint.commands.about import about, chosen, kernel_variance, lengthscales, trials
+from pseudopoint.commands.about import about, chosen, kernel_variance, lengthscales
 from pseudopoint.commands.choice import choose_task
-from pseudopoint.commands.held_out import HeldOut, Rows, rows_of, split
-from pseudopoint.commands.kinds import LEVEL, AbstractKind, Classification, Regression, Result
-from pseudopoint.commands.words import in_lines
+from pseudopoint.commands.enough import advice
+from pseudopoint.commands.held_out import HeldOut, rows_of, split
+from pseudopoint.commands.kinds import LEVEL, AbstractKind, Classification, Regression, Result, Scored
+from pseudopoint.commands.reporting import report_of
 from pseudopoint.estimators import GPClassifier, GPRegressor
 from pseudopoint.estimators.checks import seed_of
 from pseudopoint.estimators.frames import restored
 from pseudopoint.files import check_place, make_folder
 from pseudopoint.optimise.result import Progress
 from pseudopoint.persistence import ModelFileError, describe, reading
-from pseudopoint.report import Report, write_report
+from pseudopoint.report import write_report
 from pseudopoint.tables import (
     TableEncoder,
     TableError,
@@ -34,6 +36,7 @@ from pseudopoint.tables import describe as in_words
 __all__ = ["demo", "fit_table", "inspect_model", "predict_table", "score_table"]
 
 CHUNK_ROWS = 20_000
+DEMO, DEMO_TARGET = "concrete_demo.csv.gz", "strength_MPa"
 RENAMED = {"interval": "level"}  # measures by their names in model files of earlier versions
 
 
@@ -77,41 +80,50 @@ def fit_table(
     make = partial(make_estimator, classes, settings)
     rows = rows_of(frame, target, make(), classes, held_out, missing, weights)
     start = time.perf_counter()
-    kind, pictures, fitted = _fits(make, rows, refit and test is None, progress)
-    seconds, features = time.perf_counter() - start, kind.encoder.feature_names
-    result: Result = {"target": target, "rows": fitted["rows"], "features": features}
-    result |= {"task": kind.task, "task_reason": why} | about(kind, fitted["rows"]) | {"seconds": seconds} | fitted
-    return result | write_files(kind, result, pictures, table, out, report)
-
-
-def _fits(
-    make: Callable[[], Any], rows: Rows, refit: bool, progress: Progress | None
-) -> tuple[AbstractKind, dict[str, Any], Result]:
-    """The model, the pictures of the fit to the training rows, and its measures; with `refit` the model is another one,
-    of all rows."""
-    kind = _fitted(make(), rows.train, rows.encoder, rows.weight, progress)
-    measured, pictures, said, learned, count = None, {}, [], rows.learned, len(rows.train)
+    measured = _fitted(make(), rows.train, rows.encoder, rows.weight, progress)
+    scored = None
     if rows.held_out is not None and len(rows.held_out):
-        scored = kind.score([rows.held_out])
-        said = scored.notes
-        if scored.rows:
-            measured, pictures = kind.measures(scored), kind.pictures(scored)
-    if refitted := refit and measured is not None:
-        old = rows.encoder
-        encoder, learned = TableEncoder.learn(rows.whole, old.target_name, old.classes, old.missing)
-        kind = _fitted(make(), rows.whole, encoder, rows.weight, progress)
-        count = len(rows.whole)
-    notes = [*rows.notes, *learned, *named_columns(kind.model.notes_, kind.encoder.feature_names), *said]
-    return kind, pictures, {"rows": count, "test": measured, "refitted": refitted, "notes": notes}
+        scored = measured.kind.score([rows.held_out], keep=report is not None)
+    refitted = refit and test is None and scored is not None and scored.rows > 0
+    final, learned = measured, rows.learned
+    if refitted:
+        encoder, learned = TableEncoder.learn(rows.whole, target, classes, missing)
+        final = _fitted(make(), rows.whole, encoder, rows.weight, progress)
+    result = _result(final, why, time.perf_counter() - start, refitted)
+    if scored is not None:
+        result["test"] = measured.kind.measures(scored) if scored.rows else None
+    result["notes"] = [*rows.notes, *learned, *result["notes"], *(scored.notes if scored is not None else [])]
+    result |= saved(final.kind, result, out)
+    if report is None:
+        return result
+    return result | reported(report, measured, result, scored, rows.held_out, table)
+
+
+class Fitted(NamedTuple):
+    """A fitted model with its encoder, and the inputs [N, D] and the target [N] of its rows, or of some of them."""
+
+    kind: AbstractKind
+    X: np.ndarray
+    y: np.ndarray
 
 
 def _fitted(
     model: Any, frame: pd.DataFrame, encoder: TableEncoder, weight: pd.Series | None, progress: Progress | None
-) -> AbstractKind:
+) -> Fitted:
     """The model fitted to the rows of a table that has targets."""
     weights = None if weight is None else weight.loc[frame.index].to_numpy()
     model.fit_encoded(encoder, frame, weights, progress)
-    return (Classification if encoder.classes else Regression)(model, encoder)
+    kind = (Classification if encoder.classes else Regression)(model, encoder)
+    return Fitted(kind, encoder.inputs(frame)[0], encoder.target(frame))
+
+
+def _result(fitted: Fitted, why: str, seconds: float, refitted: bool) -> Result:
+    kind, rows = fitted.kind, len(fitted.y)
+    names = kind.encoder.feature_names
+    result: Result = {"target": kind.encoder.target_name, "rows": rows, "features": names}
+    result |= {"task": kind.task, "task_reason": why} | about(kind, rows)
+    result |= {"advice": advice(kind.model, fitted.X, fitted.y), "seconds": seconds, "test": None}
+    return result | {"refitted": refitted, "notes": named_columns(kind.model.notes_, names)}
 
 
 def predict_table(model_file: str | Path, table: str | Path, out: str | Path, level: float = LEVEL) -> Result:
@@ -160,17 +172,18 @@ def inspect_model(model_file: str | Path) -> Result:
 
 
 def demo(out: str | Path, progress: Progress | None = None) -> Result:
-    """Fits the naval propulsion table that comes with the package: model file, predictions and report in `out`."""
+    """Fits the table of concrete strengths that comes with the package: model file, predictions and report in
+    `out`."""
     folder = make_folder(out)
-    with resources.as_file(resources.files("pseudopoint") / "datasets" / "naval.csv.gz") as table:
+    with resources.as_file(resources.files("pseudopoint") / "datasets" / DEMO) as table:
         model_file = folder / "model.safetensors"
         files: dict[str, Any] = {"out": model_file, "report": folder / "report.html"}
-        result = fit_table(table, "y", refit=False, progress=progress, **files)
+        result = fit_table(table, DEMO_TARGET, refit=False, progress=progress, **files)
         _, held_out = split(read_table(table), 0.1, 0)
         kind, _ = _load(model_file)
         with write_chunks(folder / "predictions.csv") as writer:
             predicted = kind.predictions(kind.encoder.inputs(held_out)[0])
-            writer.append(pd.concat([held_out[["y"]].reset_index(drop=True), predicted], axis=1))
+            writer.append(pd.concat([held_out[[DEMO_TARGET]].reset_index(drop=True), predicted], axis=1))
     return result | {"predictions": str(folder / "predictions.csv")}
 
 
@@ -207,17 +220,22 @@ def check_places(*paths):
             raise TableError(f"{path}: cannot be written ({error.strerror}); check the path and permissions") from None
 
 
-def write_files(kind: AbstractKind, result: Result, pictures: dict[str, Any], table, out, report) -> Result:
-    """Writes the model file and the report, where asked for, and says where they are."""
-    files = {}
-    if out is not None:
-        extra = {"encoder": kind.encoder.to_dict()} | {name: result[name] for name in ("rows", "seconds", "test")}
-        kind.model.save(out, extra=extra)
-        files["model"] = str(out)
-    if report is not None:
-        write_report(report, _report(kind, result | files, pictures, Path(table).name))
-        files["report"] = str(report)
-    return files
+def saved(kind: AbstractKind, result: Result, out) -> Result:
+    """Writes the model file, where asked for, and says where it is."""
+    if out is None:
+        return {}
+    extra = {"encoder": kind.encoder.to_dict()} | {name: result[name] for name in ("rows", "seconds", "test")}
+    kind.model.save(out, extra=extra)
+    return {"model": str(out)}
+
+
+def reported(
+    report, measured: Fitted, result: Result, scored: Scored | None, held_out: pd.DataFrame | None, table
+) -> Result:
+    """Writes the report of the fit that was measured, and says where it is."""
+    kind, X, y = measured
+    write_report(report, report_of(kind, result, X, y, scored, held_out, Path(table).name))
+    return {"report": str(report)}
 
 
 def _load(model_file, level: float = LEVEL) -> tuple[AbstractKind, dict[str, Any]]:
@@ -233,23 +251,3 @@ def _load(model_file, level: float = LEVEL) -> tuple[AbstractKind, dict[str, Any
         test = {RENAMED.get(name, name): value for name, value in (extra["test"] or {}).items()}
         kind = (Classification if classes else Regression)(model, restored(extra["encoder"]), level)
         return kind, extra | {"test": test or None}
-
-
-def _report(kind: AbstractKind, result: Result, pictures: dict[str, Any], name: str) -> Report:
-    history, scales = kind.model.history_, lengthscales(kind.model) or {}
-    columns = (history["step"].astype(int), history["bound"], history["seconds"])
-    sparse = result["num_inducing"] is not None
-    return Report(
-        title=f"{kind.encoder.target_name} in {name}",
-        summary=[(label, value) for label, value in in_lines(result) if label != "note"],
-        notes=result["notes"],
-        history=list(zip(*(column.tolist() for column in columns), strict=True)),
-        trials=trials(kind.model),
-        relevance=[(kind.encoder.feature_names[j], 1 / scaled) for j, (scaled, _) in scales.items()],
-        bound=result["bound"] if sparse else None,
-        upper_bound=result["upper_bound"] if sparse else None,
-        rows=result["rows"],
-        advice=result["advice"],
-        level=kind.level,
-        **pictures,
-    )

@@ -6,12 +6,21 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from pseudopoint.commands.about import about
 from pseudopoint.commands.choice import implied_task
-from pseudopoint.commands.kinds import AbstractKind, Classification, Regression, Result, Scored
-from pseudopoint.commands.steps import CHUNK_ROWS, check_places, make_estimator, named_columns, write_files
+from pseudopoint.commands.kinds import AbstractKind, Classification, Regression, Result
+from pseudopoint.commands.steps import (
+    CHUNK_ROWS,
+    Fitted,
+    check_places,
+    make_estimator,
+    named_columns,
+    reported,
+    saved,
+)
 from pseudopoint.commands.steps import fit_table as fit_in_memory
 from pseudopoint.estimators.checks import seed_of
 from pseudopoint.estimators.streaming import Streaming
@@ -99,13 +108,16 @@ def _fit_streamed(
         model.fit_source(at)
         seconds = time.perf_counter() - start
         kind = (Classification if classes else Regression)(model, model.encoder_)
-        result, scored = _result(kind, int(model.rows_), why, seconds), _scored(kind, source, share, test)
-    pictures: dict[str, Any] = {}
-    if scored is not None:
-        if scored.rows:
-            result["test"], pictures = kind.measures(scored), kind.pictures(scored)
-        result["notes"] += scored.notes
-    return result | write_files(kind, result, pictures, table, out, report)
+        result = _result(kind, int(model.rows_), why, seconds)
+        scored = _scored(kind, source, share, test, report is not None)
+        if scored is not None:
+            result["test"] = kind.measures(scored) if scored.rows else None
+            result["notes"] += scored.notes
+        result |= saved(kind, result, out)
+        if report is None:
+            return result
+        some = Fitted(kind, *_first_rows(kind, source, share))
+    return result | reported(report, some, result, scored, None, table)
 
 
 def _result(kind: AbstractKind, rows: int, why: str, seconds: float) -> Result:
@@ -129,11 +141,23 @@ def _task(table, target: str, task: str, likelihood: str, missing: Collection[st
     return classes, f"{reason} (in its first rows)"
 
 
-def _scored(kind: AbstractKind, source: TableSource, share: float, test: str | Path | None) -> Scored | None:
+def _scored(kind: AbstractKind, source: TableSource, share: float, test: str | Path | None, keep: bool):
     """The rows held out, or those of the test table; None if there are none."""
     if test is not None:
-        return kind.score(table_chunks(test, CHUNK_ROWS, kind.encoder))
-    return kind.score(_held_out(source, share, kind.model.random_state)) if share else None
+        return kind.score(table_chunks(test, CHUNK_ROWS, kind.encoder), keep=keep)
+    return kind.score(_held_out(source, share, kind.model.random_state), keep=keep) if share else None
+
+
+def _first_rows(kind: AbstractKind, source: TableSource, share: float) -> tuple[np.ndarray, np.ndarray]:
+    """Inputs and targets of training rows of the first part that has any, for the pictures of a report."""
+    for i, part in enumerate(source.parts):
+        frame = source.part(i)
+        y = kind.encoder.target(frame)
+        taught = ~held_out(part.rows, i, share, kind.model.random_state) & ~np.asarray(pd.isna(y))
+        if taught.any():
+            rows = np.flatnonzero(taught)[:CHUNK_ROWS]
+            return kind.encoder.inputs(frame.iloc[rows])[0], y[rows]
+    raise AssertionError("a fitted table has training rows")
 
 
 def _held_out(source: TableSource, share: float, seed: int) -> Iterator[pd.DataFrame]:

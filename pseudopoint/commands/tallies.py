@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple, final
 
 import numpy as np
+from scipy.special import entr
 
 from pseudopoint import metrics
 from pseudopoint.tables.learning import Moments
@@ -15,11 +16,14 @@ Columns = dict[str, np.ndarray]
 
 
 class Scored(NamedTuple):
-    """Truths and predictions of the rows that could be scored, one array each, and notes on the others."""
+    """Truths and predictions of the rows that could be scored, one array each, notes on the others, and the inputs
+    [N, D] and the labels in the table's index of these rows."""
 
     columns: Columns
     rows: int
     notes: list[str]
+    X: np.ndarray = np.empty((0, 0))
+    places: np.ndarray = np.empty(0, int)
 
 
 Measures = Callable[[Scored], Result]
@@ -39,7 +43,8 @@ def _averaged(one: Result, other: Result, share: float) -> Result:
 
 @final
 class NumberTally:
-    """The measures of regression: means are averaged, RMSE and R² come from sums of squares in units of `scale`."""
+    """The measures of regression: means are averaged, RMSE and R² come from sums of squares in units of `scale`. The
+    error of the median is the mean of those of the chunks' medians."""
 
     def __init__(self, measures: Measures, scale: float):
         self._measures, self._scale = measures, scale
@@ -59,7 +64,11 @@ class NumberTally:
         """Of all rows."""
         r2 = 1.0 - self._squares / self._y.squares if self._y.squares else float(self._squares == 0.0)
         rmse = self._scale * float(np.sqrt(self._squares / self._rows))
-        return self._mean | {"rows": self._rows, "rmse": rmse, "r2": r2}
+        of_mean = self._scale * float(np.sqrt(self._y.squares / self._rows))
+        density = self._mean["log_density_of_normal"] is not None and of_mean > 0
+        of_normal = -0.5 * float(np.log(2 * np.pi)) - float(np.log(of_mean)) - 0.5 if density else None
+        beside = {"rmse_of_mean": of_mean, "log_density_of_normal": of_normal}
+        return self._mean | {"rows": self._rows, "rmse": rmse, "r2": r2} | beside
 
 
 @final
@@ -87,6 +96,7 @@ class ClassTally:
         majority = {
             "majority_class": self._classes[self._counts.argmax()],
             "majority_accuracy": float(self._counts.max() / self._rows),
+            "log_density_of_shares": -float(entr(self._counts / self._rows).sum()),
         }
         error = float(np.sum(np.abs(self._gaps)) / np.sum(self._binned))
         return self._mean | majority | {"rows": self._rows, "calibration_error": error}

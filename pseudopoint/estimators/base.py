@@ -24,8 +24,9 @@ from ..recipes import Fitted, fit_model
 from ..starts.expressions import expressed, is_expression
 from ..starts.hyperparameters import STARTS, named_kernel
 from . import notes, predictive
-from .checks import checked, numbers, refuse_large, refuse_non_finite, unknown, validated, weights
+from .checks import checked, numbers, refuse_large, refuse_non_finite, unknown, validated, weights, whole
 from .choosing import Chosen, as_chosen, searched, table
+from .effects import Effects, effects_of
 from .frames import encoded, gaps, is_table, restored
 from .saving import rebuilt, tree_of
 from .serving import block_sizes, evaluate, is_plain
@@ -263,6 +264,22 @@ class AbstractEstimator(BaseEstimator):
     def _observed(self) -> AbstractLikelihood:
         """p(y | f) with the constant mean of f, where there is one."""
         return self.likelihood_ if self.mean_ is None else Offset(self.likelihood_, self.mean_)
+
+    def effects(self, X, groups=None, *, level=0.9, rows=100) -> Effects:
+        """What each input does to predictions: `Effects` of the columns of X [N, D], such as the training rows.
+
+        A column's effect at a value t is the average prediction of the rows with the column set to t, less the average
+        prediction of the rows: partial dependence, with an interval of probability `level`. If the function is a sum of
+        functions of single columns, it is the column's function up to a constant. `groups`, lists of the columns'
+        numbers, are for columns that belong together, such as the 0/1 columns of a category. Averages are over at most
+        `rows` rows of X, fewer for large models. Exact for real targets; for others and warped ones intervals are of
+        first order in the uncertainty of f (methods j). Raises ValueError where groups do not have each column once.
+        """
+        return effects_of(self, self._inputs(X), groups, level, whole("rows", rows))
+
+    def _outputs(self) -> np.ndarray:
+        """What `effects` are of: a factor of E y, or a matrix of the probabilities of classes."""
+        raise NotImplementedError
 
     def warm_up(self):
         """Compile what predictions need, so that no later call waits for it: for a service, once after `load`.

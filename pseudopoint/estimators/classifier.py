@@ -157,6 +157,12 @@ class GPClassifier(ClassifierMixin, AbstractEstimator):
     def _predictions(self, X):
         return self.predict_proba(X)
 
+    def _outputs(self):
+        classes = len(self.classes_)
+        if classes == 1:  # predicted with certainty
+            return np.zeros((1, 2))
+        return np.array([[0.0, 1.0]]) if classes == 2 else np.eye(classes)
+
     def log_density(self, X, y):
         """log P(yᵢ | xᵢ) for every row, [N]; −∞ for a label that was not learned."""
         log_p = self.predict_log_proba(X)

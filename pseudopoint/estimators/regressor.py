@@ -207,6 +207,9 @@ class GPRegressor(RegressorMixin, AbstractEstimator):
     def _predictions(self, X):
         return self.predict(X), self.predict(X, return_std=True), self.predict_interval(X)
 
+    def _outputs(self):
+        return np.array([[self.standardiser_.target_scale]]) if self.levels_ is None else self.levels_[None, :]
+
     def predict_interval(self, X, level=0.9):
         """Central intervals that hold y with probability `level`: [N, 2], lower and upper ends, in the units of y.
 

@@ -54,6 +54,24 @@ def residual_figure(residual: np.ndarray) -> Picture:
     return figure, f"Standardised residuals: {fact}", f"Histogram of the standardised residuals; {fact}."
 
 
+def error_figure(name: str, x: np.ndarray, error: np.ndarray) -> Picture:
+    """Errors in standard deviations against the values x of a column, with their average over tenths of the rows."""
+    shown = np.sort(np.random.default_rng(0).permutation(len(x))[:MAX_POINTS])
+    figure, axes = _axes("", "error / standard deviation")
+    axes.axhspan(-1.645, 1.645, color=GREY, alpha=0.2, linewidth=0, label="90 % belong here")
+    far = float(np.clip(np.abs(error).max(), 3.0, FAR))
+    axes.plot(x[shown], error[shown].clip(-far, far), ".", color=BLUE, markersize=5, alpha=0.7, markeredgewidth=0)
+    order = np.argsort(x, kind="stable")
+    parts = [part for part in np.array_split(order, min(10, max(1, len(x) // 10))) if len(part)]
+    averages = [float(error[part].mean()) for part in parts]
+    axes.plot([x[part].mean() for part in parts], averages, ".-", color=ORANGE, linewidth=1.4, label="average")
+    axes.legend(loc="upper left", frameon=False, ncols=2)
+    axes.set_ylim(-1.05 * far, 1.4 * far)  # room for the legend
+    worst = max(averages, key=abs)
+    fact = f"the average error of a tenth of the rows is at most {abs(worst):.2f} standard deviations"
+    return figure, f"Against {name}: {fact}", f"Errors against {name}; {fact}."
+
+
 def calibration_figure(y: np.ndarray, mean: np.ndarray, std: np.ndarray) -> Picture:
     """Observed against nominal coverage of the central intervals, and what chance allows."""
     levels = np.linspace(0.05, 0.95, 19)

@@ -10,33 +10,39 @@ from jaxtyping import Real
 
 from pseudopoint.metrics import confusion
 from pseudopoint.report import figures, markup
+from pseudopoint.report.curves import Input, input_picture, reach
 from pseudopoint.report.markup import paragraph, section
 from pseudopoint.tables import whole_file
 
-__all__ = ["MAX_FEATURES", "Report", "write_report"]
+__all__ = ["Input", "Report", "write_report"]
 
-MAX_FEATURES = 20
+MAX_CURVES = 12
 
 Rows = Real[np.ndarray, "N"]
 
 
 @dataclass(frozen=True)
 class Report:
-    """What a report shows, as plain data; a part without data is left out.
+    """What a report shows, as plain data, in this order; a part without data is left out.
 
-    `summary` holds (label, value) pairs, `history` (step, bound, seconds since the start). `y`, `mean`, `std`, `lower`
-    and `upper` [N] are the truth of N test rows, the prediction, its standard deviation and the interval of probability
-    `level`, in the units of the target. Figures that compare residuals and intervals with the normal distribution are
-    left out unless predictions are `gaussian`. `relevance` holds (feature, 1 / lengthscale) for inputs of unit scale.
-    `trials` holds what a search tried: (part of the model, choice, log density in nats, whether it was taken).
-    `bound` and `upper_bound` enclose the log evidence of `rows` training rows, in nats; `advice` says whether more
-    inducing points would help.
+    `made` says by which version and when, from what. `measures` holds (measure, value, value of a prediction without
+    inputs, meaning). `y`, `mean`, `std`, `lower` and `upper` [N] are the truth of N test rows, the prediction, its
+    standard deviation and the interval of probability `level`, in the units of the target. Figures that compare
+    residuals and intervals with the normal distribution are left out unless predictions are `gaussian`; `discrete` says
+    what a target of few values does to them. `inputs` are the columns of the table, the most important first; `effect`
+    and `loss` say what their effects and importances are in, `together` what share of variance is theirs together.
+    `beside` holds (column, values of the test rows), against which residuals are shown. `worst` is a table, header and
+    rows, of the test rows that surprised most. `summary` holds (label, value) pairs on the fit, `history` (step, bound,
+    seconds since the start), `trials` what a search tried: (part of the model, choice, log density in nats, whether it
+    was taken). `advice` says whether more inducing points would help.
 
     In a classification `classes` names the C classes, `y` holds the codes 0, …, C − 1 of the true ones and
     `probabilities` [N, C] the predicted probabilities; `mean`, `std`, `lower` and `upper` are not used.
     """
 
     title: str
+    made: str = ""
+    measures: Sequence[tuple[str, str, str, str]] = ()
     summary: Sequence[tuple[str, str]] = ()
     notes: Sequence[str] = ()
     history: Sequence[tuple[int, float, float]] = ()
@@ -49,11 +55,14 @@ class Report:
     gaussian: bool = True
     classes: Sequence[str] = ()
     probabilities: Real[np.ndarray, "N C"] | None = None
-    relevance: Sequence[tuple[str, float]] = ()
+    discrete: str = ""
+    inputs: Sequence[Input] = ()
+    effect: str = "change of the prediction"
+    loss: str = ""
+    together: float = 0.0
+    beside: Sequence[tuple[str, Rows]] = ()
+    worst: tuple[Sequence[str], Sequence[Sequence[str]]] = ((), ())
     trials: Sequence[tuple[str, str, float, bool]] = ()
-    bound: float | None = None
-    upper_bound: float | None = None
-    rows: int | None = None
     advice: str = ""
 
 
@@ -62,15 +71,40 @@ def write_report(path: str | PathLike[str], report: Report) -> None:
 
     `TableError` if the file cannot be made there, ValueError if probabilities and names of classes do not match.
     """
-    sections = (_summary, _predictions, _choices, _bounds, _training, _relevance, _notes)
+    sections = (
+        _made,
+        _measures,
+        _predictions,
+        _inputs,
+        _residuals,
+        _worst,
+        _notes,
+        _summary,
+        _advice,
+        _choices,
+        _training,
+    )
     page = markup.page(report.title, [part(report) for part in sections])
     with whole_file(path) as file:
         file.write(page)
 
 
+def _made(report: Report) -> str:
+    return f'<p class="made">{escape(report.made)}</p>' if report.made else ""
+
+
+def _measures(report: Report) -> str:
+    rows = "".join(
+        f"<tr><th>{escape(name)}</th><td>{escape(value)}</td><td>{escape(without)}</td><td>{escape(meaning)}</td></tr>"
+        for name, value, without, meaning in report.measures
+    )
+    head = "<thead><tr><th></th><th>this model</th><th>without inputs</th><th></th></tr></thead>"
+    return section("How good it is", f'<table class="measures">{head}{rows}</table>') if rows else ""
+
+
 def _summary(report: Report) -> str:
     rows = "".join(f"<tr><th>{escape(label)}</th><td>{escape(value)}</td></tr>" for label, value in report.summary)
-    return section("Summary", f"<table>{rows}</table>") if rows else ""
+    return section("How it was fitted", f'<table class="pairs">{rows}</table>') if rows else ""
 
 
 def _predictions(report: Report) -> str:
@@ -87,7 +121,7 @@ def _predictions(report: Report) -> str:
     shown = [figures.actual_figure(y, mean, lower, upper, report.level)]
     if report.gaussian:
         shown += [figures.residual_figure((y - mean) / std), figures.calibration_figure(y, mean, std)]
-    return section(_predictions_title(len(y)), markup.grid(shown))
+    return section(_predictions_title(len(y)), markup.grid(shown) + paragraph(report.discrete))
 
 
 def _predicted_classes(y: np.ndarray, P: np.ndarray, classes: Sequence[str]) -> str:
@@ -135,16 +169,8 @@ def _bars_of_part(part: str, choices: dict[str, tuple[float, bool]]) -> str:
     return "".join(rows)
 
 
-def _bounds(report: Report) -> str:
-    if report.bound is None or report.upper_bound is None:
-        return section("More inducing points?", paragraph(report.advice)) if report.advice else ""
-    gap = report.upper_bound - report.bound
-    per_row = f", {gap / report.rows:.3g} nats a row" if report.rows else ""
-    sentence = (
-        f"The log evidence lies between the bound {report.bound:,.1f} and the upper bound {report.upper_bound:,.1f}: "
-        f"a gap of {gap:,.1f} nats{per_row}."
-    )
-    return section("More inducing points?", paragraph(sentence) + paragraph(report.advice))
+def _advice(report: Report) -> str:
+    return section("More inducing points?", paragraph(report.advice)) if report.advice else ""
 
 
 def _training(report: Report) -> str:
@@ -156,21 +182,81 @@ def _training(report: Report) -> str:
     return section("Training", markup.grid(figures.bound_figure(x, bound, unit) for unit, x in axes.items()))
 
 
-def _relevance(report: Report) -> str:
-    ranked = sorted((pair for pair in report.relevance if np.isfinite(pair[1])), key=lambda pair: -pair[1])
-    if not ranked:
+def _inputs(report: Report) -> str:
+    if not report.inputs:
         return ""
-    largest = max(ranked[0][1], 1e-300)
-    bars = "".join(
-        f'<tr><th>{escape(name)}</th><td><div class="bar" style="width:{max(100 * value / largest, 0.4):.1f}%"></div>'
-        f"</td><td>{value:.3g}</td></tr>"
-        for name, value in ranked[:MAX_FEATURES]
+    limits = reach(report.inputs)
+    pictures = [input_picture(each, limits, report.effect) for each in report.inputs[:MAX_CURVES]]
+    meaning = (
+        "Each picture shows how the average prediction changes with one column, all others as they are in the rows, "
+        "and how sure the model is of it (90 %). All have the same scale. Strokes at the foot are rows of the table."
     )
-    rest = f" The other {len(ranked) - MAX_FEATURES:,} are smaller." if len(ranked) > MAX_FEATURES else ""
-    meaning = f"1 / lengthscale, the inputs scaled to unit variance: the larger, the faster the target changes.{rest}"
-    return section("Relevance of the inputs", f'{paragraph(meaning)}<table class="bars">{bars}</table>')
+    return section(
+        "What each column does",
+        paragraph(meaning) + f'<div class="grid effects">{"".join(pictures)}</div>' + _importance(report),
+    )
+
+
+def _importance(report: Report) -> str:
+    known = [each for each in report.inputs if np.isfinite(each.importance)]
+    largest = max((each.importance for each in known), default=0.0)
+    bars = "".join(
+        f'<tr><th>{escape(each.name)}</th><td><div class="bar" style="width:{_width(each.importance, largest):.1f}%">'
+        f"</div></td><td>{_signed(each.importance)}</td><td>{_percent(each.first)}</td><td>{_percent(each.total)}</td></tr>"
+        for each in report.inputs
+    )
+    head = "<thead><tr><th></th><th></th><th>loss</th><th>by itself</th><th>in all</th></tr></thead>"
+    loss = f"Loss: {report.loss} when the column is shuffled among test rows. " if report.loss and known else ""
+    meaning = (
+        f"{loss}By itself: the share of the variance of predictions that goes with the column alone; these shares and "
+        f"{_percent(report.together)} for what columns do together sum to 100 %. In all: the share that shuffling the "
+        "column changes."
+    )
+    return f'<h3>How much each column matters</h3>{paragraph(meaning)}<table class="bars shares">{head}{bars}</table>'
+
+
+def _width(value: float, largest: float) -> float:
+    return float(np.clip(100 * value / largest, 0.4, 100)) if largest > 0 and np.isfinite(value) else 0.4
+
+
+def _signed(value: float) -> str:
+    return f"{value:+.3g}" if np.isfinite(value) else "–"
+
+
+def _percent(share: float) -> str:
+    return f"{0.0 if abs(share) < 0.0005 else 100 * share:.1f} %"
+
+
+def _residuals(report: Report) -> str:
+    if report.y is None or report.mean is None or report.std is None or report.probabilities is not None:
+        return ""
+    columns = [("the prediction", report.mean), *report.beside]
+    good = np.isfinite(report.mean) & np.isfinite(report.std) & (report.std > 0) & np.isfinite(report.y)
+    if good.sum() < 3:
+        return ""
+    scaled = (report.y - report.mean)[good] / report.std[good]
+    meaning = (
+        "The error of each test row in predicted standard deviations. Where the line of its average leaves zero, the "
+        "model misses a pattern; where dots spread beyond the band, its intervals are too narrow."
+    )
+    pictures = [figures.error_figure(name, np.asarray(x, float)[good], scaled) for name, x in columns]
+    return section("Where it is wrong", paragraph(meaning) + markup.grid(pictures))
+
+
+def _worst(report: Report) -> str:
+    header, rows = report.worst
+    if not rows:
+        return ""
+    head = "".join(f"<th>{escape(name)}</th>" for name in header)
+    body = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in rows)
+    title = "Rows most surely wrong" if report.classes else "Rows that surprised most"
+    meaning = (
+        "Test rows whose truth had the lowest probability, by their number in the table: faults in the data begin here."
+    )
+    table = f'<div class="scroll"><table class="cells"><thead><tr>{head}</tr></thead>{body}</table></div>'
+    return section(title, paragraph(meaning) + table)
 
 
 def _notes(report: Report) -> str:
     items = "".join(f"<li>{escape(note)}</li>" for note in report.notes)
-    return section("Notes", f"<ul>{items}</ul>") if items else ""
+    return section("What to know of the data and the fit", f"<ul>{items}</ul>") if items else ""

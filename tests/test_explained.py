@@ -1,0 +1,50 @@
+"""What the report says of columns: importance by the table's own columns, the rows that surprise, enough points."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from pseudopoint import RBF, GPRegressor
+from pseudopoint.commands.enough import advice
+from pseudopoint.commands.explained import importances, inputs, surprising
+from pseudopoint.commands.kinds import Regression
+from pseudopoint.tables import TableEncoder
+
+pytestmark = pytest.mark.edge
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    """A model of `size` alone, beside a category and a number that it ignores; one row has a wrong target."""
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame({"size": rng.uniform(-2, 2, 60), "city": ["Oslo", "Rome", "Paris"] * 20})
+    table["other"] = rng.uniform(0, 1, 60)
+    table["y"] = 3 * np.sin(table["size"]) + 0.1 * rng.standard_normal(60)
+    encoder, _ = TableEncoder.learn(table, "y")
+    X, y = encoder.encode(table)[0], encoder.target(table)
+    model = GPRegressor(RBF().on(0), method="collapsed", num_inducing=8, effort="fast", max_iter=15).fit(X, y)
+    table.loc[17, "y"] = 50.0
+    kind = Regression(model, encoder)
+    return kind, X, y, table, kind.score([table], keep=True)
+
+
+def test_a_column_that_does_nothing_has_no_importance_and_dummies_are_one(fitted):
+    kind, X, _, _, scored = fitted
+    worse = importances(kind, scored)
+    assert len(worse) == 3 and worse[1:] == [0, 0] and worse[0] > 0
+    shown, together = inputs(kind, X, scored)
+    assert [each.name for each in shown][0] == "size" and abs(together) < 1e-9
+    assert sorted(next(each for each in shown if each.name == "city").values) == ["Oslo", "Paris", "Rome"]
+
+
+def test_the_wrong_row_surprises_most_and_is_shown_with_its_values(fitted):
+    kind, X, _, table, scored = fitted
+    header, rows = surprising(kind, inputs(kind, X, scored)[0], scored, table)
+    assert rows[0][:2] == ["18", "50"] and rows[0][header.index("city")] == table.at[17, "city"]
+
+
+def test_the_exact_evidence_says_whether_points_are_enough(fitted):
+    kind, X, y, _, _ = fitted
+    assert advice(kind.model, X, y).startswith("8 inducing points are enough")
+    few = GPRegressor(RBF(0.3), method="collapsed", num_inducing=2, effort="fast", max_iter=1).fit(X[:, :1], y)
+    assert "the exact evidence of this kernel and noise is" in advice(few, X[:, :1], y)
