@@ -76,6 +76,31 @@ def _given(settings: dict[str, Any]) -> dict[str, Any]:
     return {name: words[name].get(str(value), value) for name, value in settings.items() if value is not None}
 
 
+TestFrom = Annotated[
+    str | None, typer.Option(metavar="TIME", help="Measure on the rows from this date or number on, in --time.")
+]
+TestLast = Annotated[float | None, typer.Option(help="Measure on this last share of the rows in time, such as 0.1.")]
+Time = Annotated[
+    str | None, typer.Option(metavar="COLUMN", help="The column of the time. Default: the one column of dates.")
+]
+Weights = Annotated[
+    str | None, typer.Option(metavar="COLUMN", help="The column that says how often a row was seen; no input.")
+]
+Missing = Annotated[
+    list[str] | None, typer.Option(metavar="WORD", help="A word that marks a missing value; may be repeated.")
+]
+Stream = Annotated[
+    bool | None,
+    typer.Option(
+        "--stream/--no-stream",
+        help="Read the table part by part. Default: tables larger than memory, folders and globs, checkpoints.",
+    ),
+]
+Checkpoint = Annotated[
+    Path | None, typer.Option(help="A folder that keeps the state of the fit, every minute and when stopped.")
+]
+
+
 @app.command(epilog="`pseudopoint options` explains the words that settings take.")
 @settings_as_options
 def fit(
@@ -84,32 +109,14 @@ def fit(
     task: Annotated[Task, typer.Option(help="What the target holds; auto finds out, and says why.")] = AUTO,
     test_fraction: Annotated[float, typer.Option(help="Share of rows held out to measure the fit.")] = 0.1,
     test: Annotated[Path | None, typer.Option(help="A table of its own to measure the fit on.")] = None,
-    test_from: Annotated[
-        str | None, typer.Option(metavar="TIME", help="Measure on the rows from this date or number on, in --time.")
-    ] = None,
-    test_last: Annotated[
-        float | None, typer.Option(help="Measure on this last share of the rows in time, such as 0.1.")
-    ] = None,
-    time: Annotated[
-        str | None, typer.Option(metavar="COLUMN", help="The column of the time. Default: the one column of dates.")
-    ] = None,
+    test_from: TestFrom = None,
+    test_last: TestLast = None,
+    time: Time = None,
     refit: Annotated[bool, typer.Option(help="Whether the model is fitted to all rows once it is measured.")] = True,
-    weights: Annotated[
-        str | None, typer.Option(metavar="COLUMN", help="The column that says how often a row was seen; no input.")
-    ] = None,
-    missing: Annotated[
-        list[str] | None, typer.Option(metavar="WORD", help="A word that marks a missing value; may be repeated.")
-    ] = None,
-    stream: Annotated[
-        bool | None,
-        typer.Option(
-            "--stream/--no-stream",
-            help="Read the table part by part. Default: tables larger than memory, folders and globs, checkpoints.",
-        ),
-    ] = None,
-    checkpoint: Annotated[
-        Path | None, typer.Option(help="A folder that keeps the state of the fit, every minute and when stopped.")
-    ] = None,
+    weights: Weights = None,
+    missing: Missing = None,
+    stream: Stream = None,
+    checkpoint: Checkpoint = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the fit in the checkpoint's folder.")] = False,
     out: Annotated[Path | None, typer.Option(help="Write the model file here.")] = None,
     report: Annotated[Path | None, typer.Option(help="Write an HTML report here.")] = None,

@@ -95,7 +95,7 @@ def polynomial(X: Array, Z: Array, variance: float | Array, offset: float, degre
 
 def cosine(X: Array, Z: Array, period: float | Array, variance: float) -> Array:
     """A wave v cos(2π Σ_d (x_d − z_d)/p_d): Wilson and Adams 2013 (12) without the decay."""
-    return gram(lambda x, z: variance * np.cos(2 * np.pi * np.sum((x - z) / np.asarray(period))), X, Z)
+    return gram(lambda x, z: float(variance * np.cos(2 * np.pi * np.sum((x - z) / np.asarray(period)))), X, Z)
 
 
 def arc_cosine(X: Array, Z: Array, variance: float | Array, offset: float) -> Array:
@@ -106,7 +106,7 @@ def arc_cosine(X: Array, Z: Array, variance: float | Array, offset: float) -> Ar
         a, b = ours(x), ours(z)
         size = np.linalg.norm(a) * np.linalg.norm(b)
         angle = np.arccos(np.clip(a @ b / size, -1, 1))
-        return size / np.pi * (np.sin(angle) + (np.pi - angle) * np.cos(angle))
+        return float(size / np.pi * (np.sin(angle) + (np.pi - angle) * np.cos(angle)))
 
     return gram(k, X, Z)
 

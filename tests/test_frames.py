@@ -125,7 +125,8 @@ def test_rows_without_a_target_are_dropped_from_weights_and_noise_too(frame):
 def test_labels_of_classes_stay_what_they_are(frame):
     X = frame[["size", "town"]]
     for labels in (frame["new"], frame["count"] % 2, frame["town"].astype("category"), frame["open"]):
-        model = GPClassifier(**QUICK | {"method": "laplace"}).fit(X, labels)
+        settings: dict[str, Any] = QUICK | {"method": "laplace"}
+        model = GPClassifier(**settings).fit(X, labels)
         assert model.classes_.tolist() == sorted(set(labels.dropna()))
     assert "8 rows were dropped because their target is missing" in model.notes_
 

@@ -75,15 +75,12 @@ def fit_table(
     held_out = HeldOut(test_fraction, test, test_from, test_last, time_column).checked()
     check_places(out, report)
     frame, classes, why = choose_task(table, target, task, likelihood, missing)
-    settings |= {"random_state": seed_of(random_state)}
-    settings |= {"likelihood": likelihood} if likelihood != "auto" else {}
-    make = partial(make_estimator, classes, settings)
+    make = partial(make_estimator, classes, settings, likelihood, random_state)
     rows = rows_of(frame, target, make(), classes, held_out, missing, weights)
     start = time.perf_counter()
     measured = _fitted(make(), rows.train, rows.encoder, rows.weight, progress)
-    scored = None
-    if rows.held_out is not None and len(rows.held_out):
-        scored = measured.kind.score([rows.held_out], keep=report is not None)
+    some = [] if rows.held_out is None or not len(rows.held_out) else [rows.held_out]
+    scored = measured.kind.score(some, keep=report is not None) if some else None
     refitted = refit and test is None and scored is not None and scored.rows > 0
     final, learned = measured, rows.learned
     if refitted:
@@ -94,8 +91,6 @@ def fit_table(
         result["test"] = measured.kind.measures(scored) if scored.rows else None
     result["notes"] = [*rows.notes, *learned, *result["notes"], *(scored.notes if scored is not None else [])]
     result |= saved(final.kind, result, out)
-    if report is None:
-        return result
     return result | reported(report, measured, result, scored, rows.held_out, table)
 
 
@@ -194,9 +189,11 @@ def _kernel_by_name(model: Any) -> str:
     return "matern52" if model.kernel == "auto" else model.kernel
 
 
-def make_estimator(classes: bool, settings: dict[str, Any]) -> Any:
+def make_estimator(classes: bool, settings: dict[str, Any], likelihood: str, random_state: int) -> Any:
     """The estimator with these settings. Raises ValueError for one that it does not have."""
     estimator = GPClassifier if classes else GPRegressor
+    settings = settings | {"random_state": seed_of(random_state)}
+    settings |= {"likelihood": likelihood} if likelihood != "auto" else {}
     if strange := settings.keys() - estimator().get_params():
         names = ", ".join(sorted(strange))
         raise ValueError(f"{names}: no setting of {estimator.__name__}, which fits this target; leave it out")
@@ -232,7 +229,9 @@ def saved(kind: AbstractKind, result: Result, out) -> Result:
 def reported(
     report, measured: Fitted, result: Result, scored: Scored | None, held_out: pd.DataFrame | None, table
 ) -> Result:
-    """Writes the report of the fit that was measured, and says where it is."""
+    """Writes the report of the fit that was measured, where asked for, and says where it is."""
+    if report is None:
+        return {}
     kind, X, y = measured
     write_report(report, report_of(kind, result, X, y, scored, held_out, Path(table).name))
     return {"report": str(report)}

@@ -22,7 +22,6 @@ from pseudopoint.commands.steps import (
     saved,
 )
 from pseudopoint.commands.steps import fit_table as fit_in_memory
-from pseudopoint.estimators.checks import seed_of
 from pseudopoint.estimators.streaming import Streaming
 from pseudopoint.optimise.result import Progress
 from pseudopoint.tables import TableSource, looks_like_classes, open_source, table_chunks, table_head
@@ -91,16 +90,12 @@ def _fit_streamed(
     **settings: Any,
 ) -> Result:
     """As `steps.fit_table`; a streamed fit is not repeated on all rows, whatever `refit` says."""
-    for option in IN_MEMORY:
-        if settings.pop(option, None) is not None:
-            raise ValueError(f"--{IN_MEMORY[option]} needs the rows in memory: leave it out of a streamed fit")
+    _refuse_in_memory(settings)
     if not 0 <= test_fraction < 1:
         raise ValueError(f"the test fraction must be at least 0 and below 1, not {test_fraction}")
     check_places(out, report)
     classes, why = _task(table, target, task, likelihood, missing)
-    settings |= {"random_state": seed_of(random_state)}
-    settings |= {"likelihood": likelihood} if likelihood != "auto" else {}
-    model = make_estimator(classes, settings)
+    model = make_estimator(classes, settings, likelihood, random_state)
     with open_source(table, [target] if classes else [], missing) as source:
         share = 0.0 if test is not None else min(test_fraction, MOST_HELD_OUT / len(source))
         at = Streaming(source, target, missing, share, checkpoint, resume, progress)
@@ -114,10 +109,15 @@ def _fit_streamed(
             result["test"] = kind.measures(scored) if scored.rows else None
             result["notes"] += scored.notes
         result |= saved(kind, result, out)
-        if report is None:
-            return result
         some = Fitted(kind, *_first_rows(kind, source, share))
     return result | reported(report, some, result, scored, None, table)
+
+
+def _refuse_in_memory(settings: dict[str, Any]) -> None:
+    """Takes options of a fit in memory out of the settings, or refuses them."""
+    for option, name in IN_MEMORY.items():
+        if settings.pop(option, None) is not None:
+            raise ValueError(f"--{name} needs the rows in memory: leave it out of a streamed fit")
 
 
 def _result(kind: AbstractKind, rows: int, why: str, seconds: float) -> Result:

@@ -160,9 +160,8 @@ class AbstractEstimator(BaseEstimator):
             X, y, weight, noise = rows
             X, y = scaling.inputs(X, self._precision), scaling.target(y)
             refuse_large(y, self._precision)
-            with np.errstate(over="ignore"):  # noise beyond which a row tells nothing more
-                noise = noise / scaling.target_scale / scaling.target_scale  # whose square may overflow
-                noise = np.minimum(noise, LARGEST[self._precision])
+            with np.errstate(over="ignore"):  # noise beyond which a row tells nothing more; the square may overflow
+                noise = np.minimum(noise / scaling.target_scale / scaling.target_scale, LARGEST[self._precision])
             coarse = notes.single_precision(rows[0]) if own or not scaled else []
             said += coarse if self._precision == "float32" else []
             described = likelihood(y, weight)
