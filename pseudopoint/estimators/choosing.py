@@ -58,8 +58,6 @@ def searched(
     """
     additive = likelihood.gaussian_noise is not None or likelihood.varying_noise
     warp_target = additive and settings.target_warp != "none" and not np.any(np.asarray(data.noise) > 0)
-    with computing("float64"):
-        y, levels = response(likelihood, np.asarray(data.y, float), np.asarray(data.weight, float))
     reasons = {
         "effort='fast'": settings.effort == "fast",
         "a kernel object": not isinstance(settings.kernel, str),
@@ -68,7 +66,7 @@ def searched(
         f"optimiser={settings.optimiser!r}": settings.optimiser != "auto",
         f"posterior={settings.posterior!r}": settings.posterior != "whitened",
         f"fewer than {FEWEST} different rows": len(data) < FEWEST,
-        "a constant target": not np.ptp(y) > 0,
+        "a constant target": not np.ptp(np.asarray(data.y)) > 0,
     }
     against = [reason for reason, holds in reasons.items() if holds]
     if against or not scaling.varies.any():
@@ -81,6 +79,9 @@ def searched(
     zeros = np.where(scaling.varies, -scaling.mean / scale, -np.inf)
     zero = -scaling.target_mean / scaling.target_scale if least > 0 else np.inf
     with computing("float64"):  # whatever the fit's own precision
+        y, levels = response(likelihood, np.asarray(data.y, float), np.asarray(data.weight, float))
+        if not np.ptp(y) > 0:  # of a likelihood that says nothing of where its rows are
+            return None
         rows = data if additive else dataset(data.X, y, data.weight, dtype=data.X.dtype)
         return search(rows, settings, zeros, zero, warp_target, levels)
 

@@ -6,6 +6,7 @@ from jaxtyping import Float
 from scipy.linalg import helmert
 
 from ..likelihoods import AbstractLikelihood
+from ..likelihoods.quadrature import in_blocks
 
 __all__ = ["response"]
 
@@ -27,8 +28,14 @@ def response(
         corners = (np.eye(likelihood.classes) - share) @ helmert(likelihood.classes).T
         size = np.sqrt(share @ np.sum(corners**2, axis=1))  # of the rows' coordinates, root mean square
         return y, corners / (size or 1.0)
-    f = jax.jit(lambda likelihood, y: likelihood.peak_hint(y)[0])(likelihood, y)
-    return _standardised(np.asarray(f, float), weight), None
+    f = in_blocks(_best, likelihood, y)
+    return _standardised(np.asarray(f, float).reshape(y.shape), weight), None
+
+
+@jax.jit
+def _best(likelihood, y):
+    """The f at which p(y | f) is highest, or near it."""
+    return likelihood.peak_hint(y)[0]
 
 
 def _standardised(y, weight):
