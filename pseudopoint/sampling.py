@@ -27,6 +27,7 @@ from .kernels import (
     AbstractKernel,
     Additive,
     Constant,
+    Cosine,
     Linear,
     Matern12,
     Matern32,
@@ -282,3 +283,9 @@ def _(kernel: Periodic, key, shape, dtype):
     rate = jnp.broadcast_to(0.5 / jnp.asarray(kernel.lengthscale, dtype) ** 2, shape[1:])
     one, two = (jax.random.poisson(k, rate, shape).astype(dtype) for k in jax.random.split(key))
     return 2 * jnp.pi * (one - two) / kernel.period
+
+
+@spectrum.register
+def _(kernel: Cosine, key, shape, dtype):
+    # one wave
+    return jnp.broadcast_to(2 * jnp.pi / jnp.asarray(kernel.period, dtype), shape)

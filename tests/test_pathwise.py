@@ -103,7 +103,8 @@ def test_more_pseudo_points_than_the_kernel_has_features_lose_no_digits_that_the
 
 # --- the prior -------------------------------------------------------------------------------------------------------
 
-PRIORS = {name: make for name, make in KERNELS.items() if name not in ("white", "sum", "in_units")} | {
+WITHOUT = ("polynomial", "arc_cosine", "hamming", "changepoint")  # a spectrum, as they are not stationary
+PRIORS = {name: make for name, make in KERNELS.items() if name not in ("white", "sum", "in_units", *WITHOUT)} | {
     "sum": lambda D: KERNELS["rbf_ard"](D) + Constant(0.4) + Linear(0.3),
     "product of waves": lambda D: KERNELS["matern12"](D) * KERNELS["periodic_ard"](D),
     "product of sums": lambda D: (
@@ -130,6 +131,12 @@ def test_features_have_the_covariance_of_the_kernel(name):
     scale = np.sqrt(np.outer(np.diag(truth), np.diag(truth)))
     assert np.abs((ours - truth) / scale).max() < 5 / 20000**0.5
     close(np.diag(ours), np.diag(truth), 1e-13)
+
+
+@pytest.mark.parametrize("name", WITHOUT)
+def test_a_kernel_that_is_not_stationary_has_no_paths_and_says_so(name):
+    with pytest.raises(TypeError, match="has no known spectrum, so no paths"):
+        covariances(KERNELS[name](3), 10)
 
 
 def test_the_error_of_waves_falls_with_the_root_of_their_number_and_polynomials_have_none():
