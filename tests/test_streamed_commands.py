@@ -81,7 +81,9 @@ def test_measures_of_chunks_are_those_of_all_rows(kind, folder, request, monkeyp
         monkeypatch.setattr("pseudopoint.commands.steps.CHUNK_ROWS", rows)
         result = commands.score_table(folder / f"{kind}.model", str(folder / kind / "*.parquet"))
         for name, value in whole.items():
-            if isinstance(value, float):
+            if name == "mae_of_median":  # which needs all rows at once, and the folder has several files
+                assert result[name] is None
+            elif isinstance(value, float):
                 np.testing.assert_allclose(result[name], value, rtol=1e-9, err_msg=name)
             else:
                 assert result[name] == value

@@ -43,18 +43,18 @@ def _averaged(one: Result, other: Result, share: float) -> Result:
 
 @final
 class NumberTally:
-    """The measures of regression: means are averaged, RMSE and R² come from sums of squares in units of `scale`. The
-    error of the median is the mean of those of the chunks' medians."""
+    """The measures of regression: means are averaged, RMSE and R² come from sums of squares in units of `scale`. A
+    median needs all rows at once: beside several chunks there is no error of it."""
 
     def __init__(self, measures: Measures, scale: float):
         self._measures, self._scale = measures, scale
         self._mean: Result = {}
-        self._rows, self._squares, self._y = 0, 0.0, Moments()
+        self._rows, self._chunks, self._squares, self._y = 0, 0, 0.0, Moments()
 
     def add(self, columns: Columns) -> None:
         """A chunk of rows."""
         part, rows = _of_chunk(self._measures, columns)
-        self._rows += rows
+        self._rows, self._chunks = self._rows + rows, self._chunks + 1
         self._mean = _averaged(self._mean, part, rows / self._rows)
         with np.errstate(over="ignore"):
             self._squares += rows * (part["rmse"] / self._scale) ** 2
@@ -67,7 +67,8 @@ class NumberTally:
         of_mean = self._scale * float(np.sqrt(self._y.squares / self._rows))
         density = self._mean["log_density_of_normal"] is not None and of_mean > 0
         of_normal = -0.5 * float(np.log(2 * np.pi)) - float(np.log(of_mean)) - 0.5 if density else None
-        beside = {"rmse_of_mean": of_mean, "log_density_of_normal": of_normal}
+        of_median = self._mean["mae_of_median"] if self._chunks == 1 else None
+        beside = {"rmse_of_mean": of_mean, "mae_of_median": of_median, "log_density_of_normal": of_normal}
         return self._mean | {"rows": self._rows, "rmse": rmse, "r2": r2} | beside
 
 
