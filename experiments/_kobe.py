@@ -1,6 +1,6 @@
 """What experiments of Kobe's thesis share: the sinusoid, models, steppers, courses, and how two courses compare."""
 
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 import jax
@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
+from pseudopoint.bounds import marginal
 from pseudopoint.data import Dataset, dataset
 from pseudopoint.gaussians import MeanChol, MeanPrecision
 from pseudopoint.kernels import RBF
@@ -18,7 +19,7 @@ from pseudopoint.optimise.minibatch.loop import fit
 from pseudopoint.optimise.minibatch.loop import start as begin
 from pseudopoint.optimise.named import standard_elbo
 from pseudopoint.params import cast
-from pseudopoint.posteriors import Model, Whitened
+from pseudopoint.posteriors import Exact, Model, Whitened
 from pseudopoint.starts.hyperparameters import ulapane
 from pseudopoint.starts.inducing import kmeans
 
@@ -27,6 +28,7 @@ from ._rows import marks, number
 WHOLE = jax.jit(standard_elbo)
 SHARE = 0.01  # of a climb: levels that differ by less count as one
 Hyper = tuple[float, float, float]  # lengthscale, kernel variance, noise variance
+TRUTH: Hyper = (0.1, 0.5, 0.01)  # of the synthetic data
 
 
 def sinusoid(N: int, noise: float, seed: int) -> Dataset:
@@ -124,3 +126,22 @@ def compared(pair: tuple[dict[str, Any], dict[str, Any]]) -> dict[str, Any]:
 def median(found: list[dict[str, Any]], key: str) -> float:
     """Of what `compared` found on each data set."""
     return float(np.median([of[key] for of in found]))
+
+
+@lru_cache(maxsize=1)  # cases that follow each other share it
+def synthetic_problem(seed: int, N: int, M: int, noise: float) -> tuple[Dataset, np.ndarray, Hyper, float]:
+    """The synthetic data of section 4.2.3, where Z starts, the thesis' start of the hyperparameters with that noise
+    variance, and the evidence at the truth."""
+    data = synthetic(N, seed)
+    hyper, Z = start(data, M, noise)
+    return data, Z, hyper, float(marginal(model_of(TRUTH, Exact()), data).value)
+
+
+def synthetic(N: int, seed: int) -> Dataset:
+    """x uniform on [−1, 1], f drawn from the GP, noise added."""
+    rng = np.random.default_rng(seed)
+    lengthscale, variance, noise = TRUTH
+    X = rng.uniform(-1, 1, (N, 1))
+    values, vectors = np.linalg.eigh(variance * np.exp(-0.5 * ((X - X.T) / lengthscale) ** 2))
+    f = (vectors * np.sqrt(np.maximum(values, 0))) @ rng.normal(size=N)
+    return dataset(X, f + np.sqrt(noise) * rng.normal(size=N))

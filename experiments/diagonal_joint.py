@@ -9,7 +9,7 @@ the predictions of f on a grid in the end, and `roughness` is the mean square of
 """
 
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +19,6 @@ import numpy as np
 import optax
 from matplotlib.figure import Figure
 
-from pseudopoint.bounds import marginal
-from pseudopoint.data import Dataset, dataset
 from pseudopoint.gaussians import MeanChol, MeanPrecision
 from pseudopoint.optimise.minibatch import (
     AbstractStepper,
@@ -33,11 +31,11 @@ from pseudopoint.optimise.minibatch import (
     constant,
     log_linear,
 )
-from pseudopoint.posteriors import DiagonalPrecision, Exact, LogPrecision
+from pseudopoint.posteriors import DiagonalPrecision, LogPrecision
 from pseudopoint.reproduce import Judgement, judged, untested, within
 
 from ._full_batches import course
-from ._kobe import Hyper, hyperparameters, model_of, start, whitened
+from ._kobe import TRUTH, hyperparameters, model_of, synthetic_problem, whitened
 from ._rows import finite, grouped, marks, numbers, product
 
 SOURCE = "Kobe 2021, section 4.2.3, figures 4.7 and 4.8"
@@ -57,7 +55,6 @@ CUT = {
 }
 TABLES = ()
 SHARE, NOISE = 0.01, 0.15  # of the climb, of 0.01: what counts as the same
-TRUTH = (0.1, 0.5, 0.01)  # lengthscale, kernel variance, noise variance
 RULES = (
     "thesis, γ → 0.1",
     "dense, natural",
@@ -100,7 +97,7 @@ def cases(config: Config) -> list[dict[str, Any]]:
 
 def run(case: dict[str, Any], config: Config, folder: Path) -> dict[str, Any]:
     """The way of the bound, and what was learned."""
-    data, Z, hyper, evidence = problem(case["seed"], config)
+    data, Z, hyper, evidence = synthetic_problem(case["seed"], config.N, config.M, config.start_noise)
     stepper, dense = rules(config, case["points"] == "held")[case["rule"]]
     model = model_of(hyper, posterior_of(dense, Z, config.jitter))
     bound, _, model, rejected = course(stepper, model, data, config.steps)
@@ -121,24 +118,6 @@ def run(case: dict[str, Any], config: Config, folder: Path) -> dict[str, Any]:
 def predicted(model: Any, X: Any) -> Any:
     """Mean and variance of f."""
     return model.predictor()(jnp.asarray(X))
-
-
-@lru_cache(maxsize=1)  # cases that follow each other share it
-def problem(seed: int, config: Config) -> tuple[Dataset, np.ndarray, Hyper, float]:
-    """The data, where Z starts, the thesis' start of the hyperparameters, and the evidence at the truth."""
-    data = data_of(config.N, seed)
-    hyper, Z = start(data, config.M, config.start_noise)
-    return data, Z, hyper, float(marginal(model_of(TRUTH, Exact()), data).value)
-
-
-def data_of(N: int, seed: int) -> Dataset:
-    """x uniform on [−1, 1], f drawn from the GP, noise added."""
-    rng = np.random.default_rng(seed)
-    lengthscale, variance, noise = TRUTH
-    X = rng.uniform(-1, 1, (N, 1))
-    values, vectors = np.linalg.eigh(variance * np.exp(-0.5 * ((X - X.T) / lengthscale) ** 2))
-    f = (vectors * np.sqrt(np.maximum(values, 0))) @ rng.normal(size=N)
-    return dataset(X, f + np.sqrt(noise) * rng.normal(size=N))
 
 
 @cache  # another stepper is another program

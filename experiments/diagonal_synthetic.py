@@ -7,7 +7,6 @@ evidence at the hyperparameters that made the data.
 """
 
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +14,7 @@ import numpy as np
 import optax
 from matplotlib.figure import Figure
 
-from pseudopoint.bounds import collapsed, marginal
-from pseudopoint.data import Dataset, dataset
+from pseudopoint.bounds import collapsed
 from pseudopoint.gaussians import MeanChol, MeanPrecision
 from pseudopoint.optimise.minibatch import (
     AbstractStepper,
@@ -29,11 +27,11 @@ from pseudopoint.optimise.minibatch import (
     constant,
     log_linear,
 )
-from pseudopoint.posteriors import Collapsed, DiagonalPrecision, DirectPrecision, Exact, LogPrecision, SoftplusPrecision
+from pseudopoint.posteriors import Collapsed, DiagonalPrecision, DirectPrecision, LogPrecision, SoftplusPrecision
 from pseudopoint.reproduce import Judgement, untested
 
 from ._full_batches import course
-from ._kobe import Hyper, hyperparameters, model_of, start, whitened
+from ._kobe import TRUTH, hyperparameters, model_of, synthetic_problem, whitened
 from ._rows import grouped, number, panels
 from .settings import HELD
 
@@ -50,7 +48,6 @@ NOTES = (
 )
 TABLES = ()
 SETTINGS = ("truth", "joint", "ulapane")
-TRUTH = (0.1, 0.5, 0.01)  # lengthscale, kernel variance, noise variance
 
 
 @dataclass(frozen=True)
@@ -95,7 +92,7 @@ def cases(config: Config) -> list[dict[str, Any]]:
 def run(case: dict[str, Any], config: Config, folder: Path) -> dict[str, Any]:
     """The gap after so many steps, and how many were rejected."""
     setting, rule = case["setting"], case["rule"]
-    data, Z, first, evidence = problem(case["seed"], config.N, config.M)
+    data, Z, first, evidence = synthetic_problem(case["seed"], config.N, config.M, 0.1)
     hyper = TRUTH if setting == "truth" else first
     optimum = float(collapsed(model_of(hyper, Collapsed(Z, config.jitter)), data).standard)
     target = evidence if setting == "joint" else optimum
@@ -108,24 +105,6 @@ def run(case: dict[str, Any], config: Config, folder: Path) -> dict[str, Any]:
     if setting == "joint":
         figures |= {"learned": [float(x) for x in hyperparameters(model)]}
     return figures
-
-
-@lru_cache(maxsize=1)  # cases that follow each other share it
-def problem(seed: int, N: int, M: int) -> tuple[Dataset, np.ndarray, Hyper, float]:
-    """The data, where Z starts, the thesis' start of the hyperparameters, and the evidence at the truth."""
-    data = data_of(N, seed)
-    hyper, Z = start(data, M, 0.1)
-    return data, Z, hyper, float(marginal(model_of(TRUTH, Exact()), data).value)
-
-
-def data_of(N: int, seed: int) -> Dataset:
-    """x uniform on [−1, 1], f drawn from the GP, noise added."""
-    rng = np.random.default_rng(seed)
-    lengthscale, variance, noise = TRUTH
-    X = rng.uniform(-1, 1, (N, 1))
-    values, vectors = np.linalg.eigh(variance * np.exp(-0.5 * ((X - X.T) / lengthscale) ** 2))
-    f = (vectors * np.sqrt(np.maximum(values, 0))) @ rng.normal(size=N)
-    return dataset(X, f + np.sqrt(noise) * rng.normal(size=N))
 
 
 def rules(config: Config, joint: bool) -> dict[str, tuple[AbstractStepper, str]]:

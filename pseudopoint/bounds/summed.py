@@ -18,7 +18,7 @@ from ..params import Trainable
 from ..posteriors import Model, Predictor, prior_factor
 from ..rows import Rows
 from .bound import AbstractBound, Bound, Chosen, Solution
-from .collapsed import collapsed_predictor
+from .collapsed import both_forms, collapsed_predictor
 from .elbo import AtRows, expected_at
 from .exact import row_noise
 from .row_sums import statistics, whitened_sums
@@ -60,9 +60,8 @@ def _best_q(model: Model, s: Any) -> Solution:
     Z = jnp.asarray(model.posterior.Z)
     Kuu = prior_factor(model.kernel, Z, model.posterior.jitter)
     B = factorise(jnp.eye(len(Z), dtype=Z.dtype) + s.H)
-    fit = -0.5 * (s.log_noise + s.yy - B.quadratic(s.b)) - B.half_logdet()
     predictor = Partial(collapsed_predictor, model.kernel, Z, Kuu.inverse.T @ B.solve(s.b), Kuu, B)
-    return Solution(fit - 0.5 * s.log_trace, fit - 0.5 * s.trace, predictor)
+    return Solution(*both_forms(s, B, B.quadratic(s.b)), predictor)
 
 
 @dataclass(frozen=True)

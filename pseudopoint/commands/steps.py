@@ -107,9 +107,9 @@ def _fitted(
 ) -> Fitted:
     """The model fitted to the rows of a table that has targets."""
     weights = None if weight is None else weight.loc[frame.index].to_numpy()
-    model.fit_encoded(encoder, frame, weights, progress)
-    kind = (Classification if encoder.classes else Regression)(model, encoder)
-    return Fitted(kind, encoder.inputs(frame)[0], encoder.target(frame))
+    X, y = encoder.inputs(frame)[0], encoder.target(frame)
+    model.fit_encoded(encoder, X, y, weights, progress)
+    return Fitted((Classification if encoder.classes else Regression)(model, encoder), X, y)
 
 
 def _result(fitted: Fitted, why: str, seconds: float, refitted: bool) -> Result:

@@ -31,7 +31,7 @@ from .frames import encoded, gaps, is_table, restored
 from .saving import rebuilt, tree_of
 from .serving import block_sizes, evaluate, is_plain
 
-__all__ = ["AbstractEstimator", "given_points", "start_kernel"]
+__all__ = ["AbstractEstimator", "given_points", "in_units_of_inputs", "start_kernel"]
 
 MERGED_ROWS = 500_000
 LARGE_MAP = 2**30  # bytes of a memory map that is not read into memory
@@ -100,10 +100,9 @@ class AbstractEstimator(BaseEstimator):
     def _fit_source(self, at):
         raise NotImplementedError
 
-    def fit_encoded(self, encoder: Any, frame: Any, sample_weight=None, progress: Progress | None = None):
-        """`fit` to the rows of a pandas table, target and all, by a `tables.TableEncoder` that may know more rows or
-        fewer; the command line's fit. Predictions take columns by name, or arrays of the encoder's features."""
-        X, y = encoder.inputs(frame)[0], encoder.target(frame)
+    def fit_encoded(self, encoder: Any, X, y, sample_weight=None, progress: Progress | None = None):
+        """`fit` to inputs X [N, D] and a target y [N] that a `tables.TableEncoder` made of a table; the command line's
+        fit. Predictions take the table's columns by name, or arrays of the encoder's features."""
         return self._whole(lambda model: model._fit(X, y, sample_weight, progress=progress, encoder=encoder))
 
     def _fit(self, X, y, sample_weight, *, progress, encoder):
@@ -153,7 +152,7 @@ class AbstractEstimator(BaseEstimator):
             rows = merge_duplicates(*rows)
             said += notes.merged_rows(int(np.count_nonzero(given[2])), len(rows[1]))
         scaled = bool(settings.scale_inputs)  # "auto" is, but for a kernel object, whose numbers are in the units of X
-        own = isinstance(settings.kernel, AbstractKernel) and (settings.scale_inputs == "auto" or not scaled)
+        own = in_units_of_inputs(settings)
         scaling = Standardiser.learn(*rows[:3], own or scaled, scale_target, ignore_constant=not own)
         said += notes.far_rows(rows[0], scaling, self._names)
         with computing(self._precision), one_blas_thread(), keeping_programs():
@@ -328,6 +327,12 @@ class AbstractEstimator(BaseEstimator):
             if model.encoder_ is None and isinstance(extra, dict) and isinstance(extra.get("encoder"), dict):
                 model.encoder_ = restored(extra["encoder"])  # the command line keeps it there
             return model, extra
+
+
+def in_units_of_inputs(settings: Settings) -> bool:
+    """Whether the kernel's numbers are in the units of X: those of an object, unless inputs are to be scaled."""
+    given = isinstance(settings.kernel, AbstractKernel)  # a check of what a user passes
+    return given and (settings.scale_inputs == "auto" or not settings.scale_inputs)
 
 
 def start_kernel(

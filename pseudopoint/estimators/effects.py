@@ -32,7 +32,8 @@ class Effect(NamedTuple):
     `mean` [P] is by how much the average prediction differs from that of all rows when every row has these values,
     `std`, `lower` and `upper` [P] its uncertainty, in the units of y. For K > 2 classes they are [P, K], of the
     probability of each class; for two, of the probability of the second. `first` is the share of the variance of
-    predictions that goes with the columns by themselves, `total` that which is lost when they are shuffled.
+    predictions that goes with the columns by themselves: a covariance, which is negative in some cases where columns
+    depend on each other. `total` is the share that is lost when they are shuffled.
     """
 
     columns: tuple[int, ...]

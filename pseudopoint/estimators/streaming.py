@@ -10,14 +10,13 @@ import pandas as pd
 
 from ..compilation import forget_programs, keeping_programs
 from ..data import Dataset, Standardiser, dataset
-from ..kernels import AbstractKernel
 from ..likelihoods import AbstractLikelihood, Offset
 from ..names import Settings
 from ..optimise.result import Progress
 from ..processes import computing, one_blas_thread
 from ..recipes import AbstractKeeper, Trial, fit_rows
 from ..tables import LearnedTable, TableRows, TableSource, arrays_source, learn_table, open_source
-from .base import given_points, start_kernel
+from .base import given_points, in_units_of_inputs, start_kernel
 from .checkpoints import fingerprint, opened
 from .choosing import Chosen, searched, table
 
@@ -122,7 +121,7 @@ def learn_source(
 def _fit(model, settings, at, learned, raw_rows, raw: Dataset, scale_target, likelihood, keeper: AbstractKeeper):
     precision, said = model._precision, list(learned.notes)
     scaled = bool(settings.scale_inputs)
-    own = isinstance(settings.kernel, AbstractKernel) and (settings.scale_inputs == "auto" or not scaled)
+    own = in_units_of_inputs(settings)
     target = (learned.target.mean, learned.target.spread) if scale_target else (0.0, 1.0)
     moments = learned.mean, learned.spread
     scaling = Standardiser.of_moments(moments, raw.X, target, own or scaled, ignore_constant=not own)

@@ -10,6 +10,7 @@ units of the columns. Without columns a word is of all of them.
 
 import ast
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
@@ -85,12 +86,9 @@ class _Reader:
         return self.made(words[0], arguments, variance)
 
     def made(self, word: str, arguments: list[ast.expr], variance: float) -> k.AbstractKernel:
-        numbers = [
-            node.value for node in arguments if isinstance(node, ast.Constant) and not isinstance(node.value, str)
-        ]
-        places = [
-            self.place(node) for node in arguments if not (isinstance(node, ast.Constant) and node.value in numbers)
-        ]
+        constants = [node for node in arguments if isinstance(node, ast.Constant) and not isinstance(node.value, str)]
+        numbers: list[Any] = [node.value for node in constants]
+        places = [self.place(node) for node in arguments if node not in constants]
         if len(numbers) > 1 or any(not (isinstance(x, int | float) and 0 < x < np.inf) for x in numbers):
             raise ValueError(f"kernel={self.text!r}: {word} takes columns and then one positive number")
         if (numbers and word in COLUMNS_ALONE) or (places and word in PLAIN):
@@ -112,10 +110,6 @@ class _Reader:
             there = ", ".join(list(self.columns)[:30])
             raise ValueError(f"kernel={self.text!r} names {ast.unparse(node)}, but the columns are {there}")
         return self.columns[str(name)]
-
-
-def _is_number(node: ast.expr) -> bool:
-    return isinstance(node, ast.Constant) and not isinstance(node.value, str)
 
 
 def _flat(node: ast.expr, operation: type[ast.operator]) -> list[ast.expr]:
