@@ -34,7 +34,7 @@ def opened(folder: FilePath | None, resume: bool, settings: Settings, data: str)
     """The checkpoint in a folder, of these settings and data; one that keeps nothing for None."""
     if folder is None:
         if resume:
-            raise ValueError("resume=True needs checkpoint=, the folder of the fit that goes on")
+            raise ValueError("to resume a fit, name the folder of its checkpoint (--checkpoint, checkpoint=)")
         return Nothing()
     chosen = {name: repr(np.asarray(value).tolist()) for name, value in settings._asdict().items()}
     return Checkpoint(folder, {"version": __version__, "data": data, "settings": chosen}, resume)
