@@ -156,7 +156,7 @@ def test_a_checkpoint_of_another_fit_is_refused(kept):
     refused("is of a fit to other data", folder=kept, table=TABLE.iloc[1:])
     refused("is of a fit to other data", folder=kept, target="a")
     refused("holds the checkpoint of a fit", folder=kept, resume=False)
-    refused("needs checkpoint=")
+    refused("name the folder of its checkpoint")
 
 
 def test_a_damaged_checkpoint_is_refused(kept, tmp_path):
