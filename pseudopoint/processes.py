@@ -6,11 +6,12 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from typing import Any
 
 from threadpoolctl import ThreadpoolController
 
-__all__ = ["ForkError", "computing", "cores", "one_blas_thread", "refuse_fork", "side_by_side"]
+__all__ = ["ForkError", "computing", "cores", "one_blas_thread", "refuse_fork", "same_precision", "side_by_side"]
 
 
 class ForkError(OSError):
@@ -82,10 +83,26 @@ def refuse_fork() -> None:
 
 def computing(dtype: str) -> AbstractContextManager:
     """JAX in "float64" or "float32", within this scope and thread only. Raises ForkError where it would never end."""
+    refuse_fork()
+    return _precision(dtype == "float64", "highest")
+
+
+@contextmanager
+def _precision(x64: bool, products: str | None) -> Iterator[None]:
+    """JAX with or without float64, and that precision of matrix products. By default GPUs round the factors of a
+    float32 product to ten bits, which puts an error of 1e-3 a row into a log evidence."""
     import jax  # here, as the command line imports this module before it says where JAX keeps programs
 
-    refuse_fork()
-    return jax.enable_x64(dtype == "float64")
+    with jax.enable_x64(x64), jax.default_matmul_precision(products):  # pyright: ignore[reportArgumentType]
+        yield
+
+
+def same_precision() -> Callable[[], AbstractContextManager]:
+    """What opens, in another thread, the scope of JAX's precision that this thread is in."""
+    import jax
+
+    now: Any = jax.config
+    return partial(_precision, now.jax_enable_x64, now.jax_default_matmul_precision)
 
 
 def cores() -> int:
@@ -95,12 +112,10 @@ def cores() -> int:
 
 def side_by_side(function: Callable[[Any], Any], tasks: Sequence[Any]) -> list[Any]:
     """[function(task) for each task], in as many threads as there are cores, each in JAX's precision of this thread."""
-    import jax
-
-    x64, count = jax.config.jax_enable_x64, min(cores(), len(tasks))  # pyright: ignore[reportAttributeAccessIssue]
+    precision, count = same_precision(), min(cores(), len(tasks))
 
     def in_scope(task):
-        with jax.enable_x64(x64):  # which belongs to a thread
+        with precision():
             return function(task)
 
     if count < 2:

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 
+import jax
 import numpy as np
 import pytest
 from threadpoolctl import ThreadpoolController
@@ -189,3 +190,15 @@ print(model.predict(X).tolist())
 def test_the_error_passes_between_processes():
     error = pickle.loads(pickle.dumps(ForkError("one sentence")))
     assert type(error) is ForkError and str(error) == "one sentence" and isinstance(error, OSError)
+
+
+def test_products_are_of_full_precision_in_the_scope_and_in_its_threads():
+    # Else a GPU rounds the factors of a float32 product to ten bits. A CPU does not, so the program tells.
+    def precision(_):
+        return str(jax.make_jaxpr(lambda a: a @ a)(np.ones((2, 2), np.float32)))
+
+    before = jax.config.jax_default_matmul_precision
+    with processes.computing("float32"):
+        found = [precision(0), *processes.side_by_side(precision, [0, 1, 2])]
+    assert len(found) == 4 and all("HIGHEST" in text for text in found)
+    assert jax.config.jax_default_matmul_precision == before and "HIGHEST" not in precision(0)

@@ -21,7 +21,7 @@ from ..data import Dataset
 from ..kernels import AbstractKernel
 from ..linalg import ESCALATIONS, Scalar, Tiles, workers
 from ..posteriors import Model, Predictor
-from ..processes import one_blas_thread
+from ..processes import one_blas_thread, same_precision
 from .bound import Bound, Solution
 from .exact import constants_of, row_noise
 
@@ -191,10 +191,10 @@ class _Covariance:
 
 def _each(function: Callable, tasks: list, run: Callable[[Callable, Iterable], list]) -> list:
     """`run`, for a function that calls a program: the first task compiles it, for all threads."""
-    x64 = jax.config.jax_enable_x64  # pyright: ignore[reportAttributeAccessIssue]
+    precision = same_precision()
 
     def in_scope(task):
-        with jax.enable_x64(x64):  # which belongs to a thread
+        with precision():
             return function(task)
 
     return [function(tasks[0]), *run(in_scope, tasks[1:])]
