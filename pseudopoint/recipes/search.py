@@ -23,7 +23,7 @@ from jaxtyping import Array, Float
 from ..bounds import evidence_on_host, given_evidence, marginal
 from ..compilation import program
 from ..data import Dataset, dataset, take
-from ..kernels import AbstractKernel
+from ..kernels import AbstractKernel, Linear, Matern52, Periodic
 from ..likelihoods import Gaussian
 from ..linalg import inverse_and_half_logdet
 from ..optimise.fullbatch import FitError
@@ -31,6 +31,7 @@ from ..params import cast
 from ..posteriors import Model
 from ..processes import side_by_side
 from ..starts.hyperparameters import named_kernel, robust, ulapane
+from ..starts.periods import Wave, waves
 from ..starts.warps import Warps, input_warps, penalty, target_warps
 from .objectives import OfBound, maximise, padded_to_bucket
 from .prior import LengthscalePrior
@@ -157,6 +158,7 @@ class _Search:
         self.rows, self.settings = rows, settings
         self.size = np.sqrt(np.sum(rows.columns() ** 2, axis=1))  # of the rows' targets
         self.trials: list[Trial] = []
+        self.waves: dict[str, Wave] = {}  # by the names of the kernels that begin with them
 
     # --- the parts ---
 
@@ -226,6 +228,7 @@ class _Search:
         """The kernel of highest evidence: all for a few iterations, then the best of them for more."""
         tried = [name for name in GRAMMAR if name != "additive" or len(state.inputs) < WIDE]
         states = {name: state.anew(name=name, model=self._moved(state.model, name)) for name in tried}
+        states |= self._periodic(state)
         began = self.tried("kernel", states, SHORT) | {state.name: state}
         self.record("kernel", state.name, state.evidence, 0.0)
         finalists = sorted(began, key=lambda name: began[name].evidence)[-FINALISTS:]
@@ -236,6 +239,18 @@ class _Search:
         if ended[name].evidence < ended[state.name].evidence + WORTH:
             name = state.name
         return self.taken("kernel", name, ended[name])
+
+    def _periodic(self, state: State) -> dict[str, State]:
+        """Sums with a wave and a line along one column, which has no warp, where the target has waves along it."""
+        rows, D = self.rows, len(state.inputs)
+        if D < WIDE:
+            found = waves(rows.X, rows.columns(state.target), rows.weight)
+            self.waves = {f"matern52 + linear + periodic, {wave.cycles:.3g} cycles": wave for wave in found}
+        plain = lambda j: (*state.inputs[:j], None, *state.inputs[j + 1 :])
+        return {
+            name: state.anew(name=name, model=self._moved(state.model, name), inputs=plain(wave.column))
+            for name, wave in self.waves.items()
+        }
 
     def _moved(self, model: Model, name: str) -> Model:
         """The model with another kernel, which takes over lengthscales and variance where it has them."""
@@ -252,7 +267,12 @@ class _Search:
 
     def base(self, name: str) -> AbstractKernel:
         """The kernel of that name at its first lengthscales."""
-        return named_kernel(name, *robust(self.rows.X, self.size), self.rows.X.shape[1])
+        (lengthscale, variance), D = robust(self.rows.X, self.size), self.rows.X.shape[1]
+        if name not in self.waves:
+            return named_kernel(name, lengthscale, variance, D)
+        wave = self.waves[name]
+        periodic, line = Periodic(np.ones(1), variance / 3, np.array([wave.period])), Linear(np.full(1, variance / 3))
+        return (periodic + line).on(wave.column) + Matern52(np.full(D, lengthscale), variance / 3)
 
     def climbed(self, state: State, iterations: int) -> State:
         """The candidate with hyperparameters of higher evidence, less what their prior says; −∞ where there is none."""
