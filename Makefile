@@ -8,7 +8,7 @@ PEERS := gpflow gpytorch gpjax
 QUICK := citations damaged_model_files data datasets files initial kernels linalg matrix_functions metrics newton oracles \
 	params persistence posteriors size table_cells table_files table_moments table_page table_targets tables
 
-.PHONY: check demo test lint types docs benchmark clean
+.PHONY: check demo test lint types docs wheel-check benchmark clean
 
 demo: .venv/.installed
 	$(RUN)/pseudopoint demo --out demo
@@ -35,10 +35,16 @@ types: .venv/.installed
 	$(RUN)/python -m pip install --quiet --editable . --group dev
 	touch $@
 
+# All that pages show is made again; then the site, in which every link has to lead somewhere.
 docs: .venv/.installed .venv-docs/.installed
 	$(RUN)/python -m pseudopoint.names > docs/settings.md
 	$(RUN)/python -m pseudopoint.reproduce.summary > experiments/results/README.md
-	.venv-docs/bin/mkdocs build --strict --quiet --site-dir site
+	$(RUN)/python pages/pictures.py
+	NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build --strict --quiet --site-dir site
+
+# Wheel and sdist, built and tried in an environment of their own.
+wheel-check:
+	PYTHON=$(PYTHON) .ci/wheel
 
 # An environment of its own, so that tests do not wait for it.
 .venv-docs/.installed: pyproject.toml

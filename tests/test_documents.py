@@ -15,6 +15,7 @@ from io import StringIO
 from pathlib import Path
 from textwrap import dedent
 from typing import Any, NamedTuple
+from unittest.mock import patch
 
 import numpy as np
 import pandas as pd
@@ -23,6 +24,8 @@ import typer
 from typer.testing import CliRunner
 
 from pseudopoint.cli import app
+from pseudopoint.names import POSTERIORS
+from pseudopoint.recipes import FAMILIES
 
 pytestmark = pytest.mark.edge
 
@@ -116,6 +119,14 @@ def run_console(block: Block, page: str) -> None:
         assert not shown or alike(shown, done.stdout), f"{page}:{block.line} prints\n{done.stdout}"
 
 
+@pytest.fixture
+def _own_names():
+    """Names that a page adds are gone after it."""
+    with patch.dict(FAMILIES), patch.dict(POSTERIORS):
+        yield
+
+
+@pytest.mark.usefixtures("_own_names")
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
 def test_blocks_of_a_page_run_in_their_order(path, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

@@ -145,18 +145,30 @@ def check_means(model, found, predicted):
 def brute_force(model, found):
     """First-order and total shares by their definitions, from `predict` alone."""
     X, base = found.rows, model.predict(found.rows)
+    own, total = [], []
     for effect in found.effects:
         h = np.array([model.predict(set_to(X, effect.columns, row[list(effect.columns)])) for row in X])
-        first = np.mean((h.mean(axis=1) - base.mean()) * (base - base.mean())) / base.var()
-        yield first, np.mean((h - base) ** 2) / 2 / base.var()
+        own.append(h.mean(axis=1))
+        total.append(np.mean([np.var(row) for row in h.T]) / np.var(h))
+    sizes = np.var(own, axis=1)
+    return np.corrcoef(np.sum(own, axis=0), base)[0, 1] ** 2 * sizes / sizes.sum(), np.array(total)
 
 
 def test_shares_are_their_definitions_and_sum_to_one(general):
     found = general.effects(rows()[0], rows=16)
-    for effect, (first, total) in zip(found.effects, brute_force(general, found), strict=True):
-        np.testing.assert_allclose([effect.first, effect.total], [first, total], rtol=1e-6, atol=1e-9)
-    assert sum(e.first for e in found.effects) + found.together == pytest.approx(1)
-    assert found.together != 0
+    shares = np.array([(e.first, e.total) for e in found.effects]).T
+    np.testing.assert_allclose(shares, brute_force(general, found), rtol=1e-6, atol=1e-9)
+    assert shares[0].sum() + found.together == pytest.approx(1)
+    assert found.together > 0 and np.all((shares >= 0) & (shares <= 1))
+
+
+def test_no_share_is_negative_where_columns_work_against_each_other():
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((60, 1)) + 0.1 * rng.standard_normal((60, 2))
+    found = GPRegressor(1.0 * Linear() + 1e-4 * RBF(5.0), **FAST).fit(X, 3 * X[:, 0] - 2 * X[:, 1]).effects(X)
+    first, total = np.array([(e.first, e.total) for e in found.effects]).T
+    assert np.all((first >= 0) & (first <= 1) & (total >= 0) & (total <= 1)) and first[0] > first[1] > 0.1
+    assert first.sum() + found.together == pytest.approx(1)
 
 
 def test_of_a_sum_nothing_is_left_and_a_column_that_does_nothing_has_nothing(additive):

@@ -35,7 +35,7 @@ __all__ = ["AbstractEstimator", "given_points", "in_units_of_inputs", "start_ker
 
 MERGED_ROWS = 500_000
 LARGE_MAP = 2**30  # bytes of a memory map that is not read into memory
-PARAMETERS = "    See `pseudopoint.names.Settings`."
+PARAMETERS = "    The parameters are the settings of `pseudopoint.names.Settings` (docs/settings.md)."
 
 
 class AbstractEstimator(BaseEstimator):
@@ -73,7 +73,7 @@ class AbstractEstimator(BaseEstimator):
         if cls.__doc__ and PARAMETERS in cls.__doc__:
             given = list(inspect.signature(cls).parameters.values())
             text = parameters({each.name: (each.annotation, each.default) for each in given})
-            cls.__doc__ = cls.__doc__.replace(PARAMETERS, text)
+            cls.__doc__ = cls.__doc__.replace(PARAMETERS, f"    Parameters\n    ----------\n{text}")
 
     def _whole(self, fit: Callable[[Any], Any]):
         """`fit` applied to this estimator, whole or not at all: it learns on a copy, whose state this one takes over in

@@ -30,9 +30,7 @@ class GPClassifier(ClassifierMixin, AbstractEstimator):
     Two classes: P(y = 1 | f) = σ(f), f ~ GP(0, k). C classes: C functions that share kernel and inducing points, and
     P(y = c | f) ∝ exp f_c. Probabilities integrate f. Inputs are scaled to mean 0 and standard deviation 1.
 
-    Parameters
-    ----------
-    See `pseudopoint.names.Settings`.
+    The parameters are the settings of `pseudopoint.names.Settings` (docs/settings.md).
 
     Attributes
     ----------

@@ -32,8 +32,8 @@ class Effect(NamedTuple):
     `mean` [P] is by how much the average prediction differs from that of all rows when every row has these values,
     `std`, `lower` and `upper` [P] its uncertainty, in the units of y. For K > 2 classes they are [P, K], of the
     probability of each class; for two, of the probability of the second. `first` is the share of the variance of
-    predictions that goes with the columns by themselves: a covariance, which is negative in some cases where columns
-    depend on each other. `total` is the share that is lost when they are shuffled.
+    predictions that goes with the columns by themselves, `total` the share that changes with them if they are
+    independent of the others; both lie between 0 and 1.
     """
 
     columns: tuple[int, ...]
@@ -179,17 +179,29 @@ def _variance(p, X, w, Z, v):
 def _assembled(sets, curves, tables, base, sample, level, shift) -> Effects:
     """Effects of predictions `base` [R, K] and of each group's table (methods j.2)."""
     middle = base.mean(axis=0)
-    total_variance = np.sum(base.var(axis=0))
-    share = lambda part: float(part / total_variance) if total_variance > 0 else 0.0
     reach = -float(ndtri(0.5 - level / 2))
+    first = _first_shares([h[POINTS:].mean(axis=1) for h, _ in tables], base)
     found = []
-    for group, values, (h, variance) in zip(sets, curves, tables, strict=True):
-        own = h[POINTS:].mean(axis=1) - middle  # of the rows' own values
-        first = share(np.sum(np.mean(own * (base - middle), axis=0)))
-        total = share(0.5 * np.sum(np.mean((h[POINTS:] - base) ** 2, axis=(0, 1))))
+    for group, values, (h, variance), share in zip(sets, curves, tables, first, strict=True):
+        pairs = h[POINTS:]  # the columns of one row in another
+        total = _ratio(np.sum(pairs.var(axis=0).mean(axis=0)), np.sum(pairs.var(axis=(0, 1))))
         mean, std = h[: len(values)].mean(axis=1) - middle, np.sqrt(variance[: len(values)])
         if mean.shape[1] == 1:
             mean, std = mean[:, 0], std[:, 0]
         ends = mean - reach * std, mean + reach * std
-        found.append(Effect(tuple(group), values, mean, std, *ends, first, total))
-    return Effects(tuple(found), 1 - sum(each.first for each in found), middle + shift, sample)
+        found.append(Effect(tuple(group), values, mean, std, *ends, share, total))
+    return Effects(tuple(found), max(0.0, 1 - sum(first)), middle + shift, sample)
+
+
+def _first_shares(own: list[np.ndarray], base: np.ndarray) -> list[float]:
+    """ρ² V[eⱼ]/Σ V[eₖ] of effects eⱼ [R, K] at the rows' own values, ρ their sum's correlation with predictions."""
+    effects = [e - e.mean(axis=0) for e in own]
+    together, centred = sum(effects), base - base.mean(axis=0)
+    along = max(0.0, float(np.sum(together * centred)))
+    explained = min(1.0, _ratio(along**2, np.sum(together**2) * np.sum(centred**2)))
+    sizes = [float(np.sum(e**2)) for e in effects]
+    return [explained * _ratio(size, sum(sizes)) for size in sizes]
+
+
+def _ratio(part, whole) -> float:
+    return float(part / whole) if whole > 0 else 0.0

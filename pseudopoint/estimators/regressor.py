@@ -40,9 +40,7 @@ class GPRegressor(RegressorMixin, AbstractEstimator):
     exactly in everything that comes out); or another `likelihood` p(y | f). Whatever it is, predictions integrate f.
     What the settings leave open, a search by the evidence of a sample of rows decides (`recipes.search`).
 
-    Parameters
-    ----------
-    See `pseudopoint.names.Settings`.
+    The parameters are the settings of `pseudopoint.names.Settings` (docs/settings.md).
 
     Attributes
     ----------

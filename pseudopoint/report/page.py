@@ -209,8 +209,8 @@ def _importance(report: Report) -> str:
     loss = f"Loss: {report.loss} when the column is shuffled among test rows. " if report.loss and known else ""
     meaning = (
         f"{loss}By itself: the share of the variance of predictions that goes with the column alone; these shares and "
-        f"{_percent(report.together)} for what columns do together sum to 100 %. In all: the share that shuffling the "
-        "column changes."
+        f"{_percent(report.together)} for what columns do together sum to 100 %. In all: the share that changes "
+        "with the column."
     )
     return f'<h3>How much each column matters</h3>{paragraph(meaning)}<table class="bars shares">{head}{bars}</table>'
 
