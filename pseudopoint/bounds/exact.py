@@ -55,7 +55,7 @@ def row_noise(model, data):
     If the target has no noise, the evidence grows without limit as σ²/kᵢᵢ → 0. With a smaller variance all results
     would be rounding errors: lower bounds above upper ones, predictions wrong by many standard deviations.
     """
-    noise = model.likelihood.at(data.noise).gaussian_noise
+    noise = model.likelihood.at(data).gaussian_noise
     if noise is None:
         raise TypeError(f"{model.likelihood.name} has no bound in closed form: use elbo")
     return jnp.maximum(noise, min_noise_ratio(data.X.dtype) * model.kernel.diag(data.X))

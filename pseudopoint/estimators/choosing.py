@@ -15,8 +15,9 @@ from ..posteriors import Model
 from ..processes import computing
 from ..recipes import Fitted, Found, Trial, search
 from ..starts.responses import response
+from .checks import numbers
 
-__all__ = ["Chosen", "as_chosen", "searched", "table"]
+__all__ = ["Chosen", "as_chosen", "given_points", "searched", "table"]
 
 FEWEST = 20  # rows: fewer tell nothing of kernels and warps
 
@@ -32,6 +33,16 @@ class Chosen(NamedTuple):
     warp: Any = None
     jacobian: float = 0.0
     trials: tuple[Trial, ...] = ()
+
+    def placed(self, settings: Settings) -> Settings:
+        """The settings with inducing points, where these are given as an array, scaled."""
+        if isinstance(settings.inducing, str):
+            return settings
+        return settings._replace(inducing=given_points(settings.inducing, self.scaling, self.data.X.shape[1]))
+
+    def points(self, Z: np.ndarray) -> np.ndarray:
+        """Inducing points in the units of X."""
+        return self.scaling.points(Z)
 
     def of_target(self, fitted: Fitted) -> tuple[AbstractLikelihood, Fitted]:
         """The likelihood of the target itself, and the fit with bounds on its evidence."""
@@ -102,6 +113,18 @@ def as_chosen(found: Found, X: np.ndarray, data: Dataset, scaling: Standardiser,
         y = found.target(y)
     warped = dataset(scaling.inputs(X, precision), y, data.weight, data.noise, dtype=precision)
     return Chosen(found.base, warped, scaling, found.model, found.target, jacobian, found.trials)
+
+
+def given_points(points: Any, scaling: Standardiser, D: int) -> np.ndarray:
+    """Inducing points given as an array, scaled."""
+    points = numbers("inducing", points)
+    if points.ndim != 2 or len(points) == 0:
+        raise ValueError(f"inducing has shape {points.shape}: give an array [M, {D}] of at least one point")
+    if points.shape[1] != D:
+        raise ValueError(f"inducing has {points.shape[1]} columns, but X has {D}: give an array [M, {D}]")
+    if not np.isfinite(points).all():
+        raise ValueError("inducing contains NaN or infinity: give finite points")
+    return scaling.inputs(points)
 
 
 def table(trials: Sequence[Trial]) -> dict[str, Any]:

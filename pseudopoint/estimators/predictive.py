@@ -42,8 +42,8 @@ def moments(predictor, likelihood, X):
 
 
 def log_density(predictor, likelihood, X, y):
-    """log p(yᵢ | xᵢ), [N]."""
-    return likelihood.log_density(*predictor(X), y)
+    """log p(yᵢ | xᵢ), [N]; of y [N, P], [P, N]."""
+    return likelihood.log_density(*predictor(X), y.T)
 
 
 def log_probabilities(predictor, likelihood, X):

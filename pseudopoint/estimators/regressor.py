@@ -23,6 +23,7 @@ from .base import AbstractEstimator
 from .checks import no_type_check, numbers, refuse_non_finite, shown, store, whole
 from .frames import given
 from .left_out import densities
+from .outputs import fit_outputs, joint_draws, joint_moments, refuse_outputs, several_columns
 from .serving import apply_learned, evaluate, in_blocks
 from .targets import check_target, regression_likelihood
 
@@ -54,7 +55,7 @@ class GPRegressor(RegressorMixin, AbstractEstimator):
     bound_, bound_vfe_, upper_bound_ : lower bounds on the log evidence of the scaled target, and an upper bound, in
     nats (infinite where none is known). inducing_points_ : [M, D] in the units and columns of X (None for "exact").
     encoder_ : what encodes the columns of a table, None where X was an array. columns_ : their names.
-    levels_ : the values of an ordinal target. predictor_ : all that predicts. history_ : arrays step, bound,
+    levels_ : the values of an ordinal target. outputs_ : names of several outputs, None of one. predictor_ : all that predicts. history_ : arrays step, bound,
     gradient_norm, step_size, rejected, seconds. n_iter_, n_rejected_, converged_. notes_ : sentences that a user should
     read: rows that were merged or are far from all others, a limit that was reached, weights of an unusual sum, …
 
@@ -80,6 +81,8 @@ class GPRegressor(RegressorMixin, AbstractEstimator):
         likelihood: names.RegressionLikelihood | AbstractLikelihood = "auto",
         input_warp: names.InputWarp = "auto",
         target_warp: names.TargetWarp = "auto",
+        outputs: names.Outputs = "independent",
+        num_latents: int | None = None,
         effort: names.Effort = "balanced",
         method: names.Method = "auto",
         optimiser: names.Optimiser = "auto",
@@ -113,7 +116,7 @@ class GPRegressor(RegressorMixin, AbstractEstimator):
         checkpoint=None,
         resume: bool = False,
     ):
-        """Fit to X [N, D] and y [N]; or to a table X by name (Parquet or CSV files, a folder or glob of them, a table
+        """Fit to X [N, D] and y [N], or [N, P] of P outputs with NaN in their gaps (docs/several_outputs.md); or to a table X by name (Parquet or CSV files, a folder or glob of them, a table
         of Arrow, a DataFrame) whose column is called y, part by part, so that it need not fit into memory.
 
         X may be a table (pandas, polars, Arrow) of numbers, text, categories, true/false values, dates and gaps, which
@@ -136,6 +139,9 @@ class GPRegressor(RegressorMixin, AbstractEstimator):
         if self._is_streamed(X, y, checkpoint, resume):
             refused = {"sample_weight": sample_weight, "noise_variance": noise_variance}
             return self._fit_streamed(X, y, refused, checkpoint, resume, progress)
+        if several_columns(y):
+            refused = {"noise_variance": noise_variance}
+            return self._whole(lambda model: fit_outputs(model, X, y, refused, sample_weight, progress))
         return self._whole(lambda model: model._fit(X, y, sample_weight, noise_variance, progress=progress))
 
     def _fit_source(self, at):
@@ -149,7 +155,7 @@ class GPRegressor(RegressorMixin, AbstractEstimator):
         if max(abs(learned.target.least), abs(learned.target.most)) > LARGEST_TARGET:
             raise ValueError(f"the target holds numbers beyond {LARGEST_TARGET:g}: give it in a larger unit")
         scale_target = settings.scale_target and likelihood.support == "real"
-        self.levels_ = None
+        self.levels_ = self.outputs_ = None
         learn_source(self, settings, at, learned, lambda y: y, scale_target, likelihood.make)
 
     def _fit(self, X, y, sample_weight, noise_variance=None, *, progress=None, encoder=None):
@@ -168,7 +174,7 @@ class GPRegressor(RegressorMixin, AbstractEstimator):
         constant = bool(np.all(seen == seen[0]))
         if constant and likelihood.support == "classes":  # one level has no edge to another
             likelihood = regression_likelihood("gaussian", settings.initial_noise)
-        self.levels_ = likelihood.levels(seen)
+        self.levels_, self.outputs_ = likelihood.levels(seen), None
         target = y
         if self.levels_ is not None:
             target = np.searchsorted(self.levels_, y).clip(0, len(self.levels_) - 1).astype(np.float64)
@@ -187,7 +193,8 @@ class GPRegressor(RegressorMixin, AbstractEstimator):
 
     def predict(self, X, return_std=False, return_cov=False):
         """Mean of y at the rows of X [N, D], in the units of y; with `return_std` also its standard deviation [N], with
-        `return_cov` its joint covariance [N, N]. Both include the noise.
+        `return_cov` its joint covariance [N, N]. Both include the noise. Of P outputs mean and standard deviation are
+        [N, P], and the covariance of all of them together is [N, P, N, P].
 
         The covariance is that of f plus the noise variance on its diagonal, which is the squared standard deviation. It
         is for real targets and at most 5,000 rows. The mean alone takes O(M) a row, mean and standard deviation O(M²),
@@ -198,9 +205,10 @@ class GPRegressor(RegressorMixin, AbstractEstimator):
             raise RuntimeError("ask for return_std or return_cov: the covariance has the variances on its diagonal")
         rows = self._inputs(X)
         if return_cov:
-            return self._joint_moments(rows)
+            _refuse_many(rows, len(self.outputs_ or (1,)))
+            return self._joint_moments(rows) if self.outputs_ is None else joint_moments(self, rows)
         if not return_std and self.levels_ is None:
-            return self._in_units(evaluate(self, predictive.mean, rows))
+            return self._in_units(evaluate(self, predictive.mean, rows).T)
         mean, std = self._moments(rows)
         return (mean, std) if return_std else mean
 
@@ -211,7 +219,8 @@ class GPRegressor(RegressorMixin, AbstractEstimator):
         return np.array([[self.standardiser_.target_scale]]) if self.levels_ is None else self.levels_[None, :]
 
     def predict_interval(self, X, level=0.9):
-        """Central intervals that hold y with probability `level`: [N, 2], lower and upper ends, in the units of y.
+        """Central intervals that hold y with probability `level`: [N, 2], lower and upper ends, in the units of y; of P
+        outputs [N, P, 2].
 
         The ends are the quantiles (1 ∓ level)/2 of y, f integrated out; for counts and levels they are values of y,
         which hold at least that probability.
@@ -220,7 +229,7 @@ class GPRegressor(RegressorMixin, AbstractEstimator):
             raise ValueError(f"level={shown(level)} must lie between 0 and 1; 0.9 means 90 %")
         rows = self._inputs(X)
         if self.likelihood_.gaussian_noise is not None:
-            return np.column_stack(interval(*self._moments(rows), level))
+            return np.stack(interval(*self._moments(rows), level), axis=-1)
         mean, variance = evaluate(self, predictive.latent, rows)
         with computing(self._precision):
             ends = [
@@ -231,11 +240,19 @@ class GPRegressor(RegressorMixin, AbstractEstimator):
         return np.sort(np.column_stack([self._in_units(end) for end in ends]), axis=1)
 
     def log_density(self, X, y):
-        """log p(yᵢ | xᵢ) for every row, [N], per unit of y; a log probability for counts and levels."""
+        """log p(yᵢ | xᵢ) for every row, [N], per unit of y; a log probability for counts and levels.
+
+        Of y [N, P] that of every output by itself, [N, P]: NaN in the gaps.
+        """
         rows = self._inputs(X)
         y = numbers("y", y)
-        if y.shape != (len(rows),):
-            raise ValueError(f"y has shape {y.shape}, but X has {len(rows)} rows")
+        shape = (len(rows),) if self.outputs_ is None else (len(rows), len(self.outputs_))
+        if y.shape != shape:
+            raise ValueError(f"y has shape {y.shape}, but it must be {shape} for these rows of X")
+        if self.outputs_ is not None:
+            there = np.where(np.isnan(y), 0.0, y)
+            density = evaluate(self, predictive.log_density, rows, self.standardiser_.target(there)).T
+            return np.where(np.isnan(y), np.nan, density - np.log(self.standardiser_.target_scale))
         refuse_non_finite(np.empty((0, 0)), None, y)
         s, codes = self.standardiser_, y
         if self.levels_ is not None:
@@ -266,16 +283,19 @@ class GPRegressor(RegressorMixin, AbstractEstimator):
         return densities(self, X, y, sample_weight, noise, folds)
 
     def sample_y(self, X, n_samples=1, random_state=0):
-        """Functions drawn from the posterior, at the rows of X: [N, n_samples], in the units of y.
+        """Functions drawn from the posterior, at the rows of X: [N, n_samples], in the units of y; of P outputs, drawn
+        jointly, [N, P, n_samples].
 
         A draw is E[y | f] for one f, without the noise that `predict` includes. Rows are drawn jointly. Raises
         ValueError beyond 5,000 of them, where the joint covariance is too large.
         """
         rows, n = self._inputs(X), whole("n_samples", n_samples)
-        _refuse_many(rows)
-        lead = () if self.likelihood_.latents == 1 else (self.likelihood_.latents,)
+        _refuse_many(rows, len(self.outputs_ or (1,)))
+        lead = self.predictor_.leading
         # Row by row: what later rows are does not matter to those before them.
         noise = check_random_state(random_state).standard_normal((len(rows), n, *lead)).T.astype(self._precision)
+        if self.outputs_ is not None:
+            return self._in_units(joint_draws(self, rows, noise).T).transpose(0, 2, 1)
         with computing(self._precision):
             f = predictive.draw(self.predictor_, self.standardiser_.inputs(rows, self._precision), noise)
             draws = np.asarray(self._observed().moments(f).mean, np.float64)
@@ -288,6 +308,7 @@ class GPRegressor(RegressorMixin, AbstractEstimator):
         O(N(M + features)) for each function. Raises TypeError for a kernel of unknown spectrum, and for White.
         """
         check_is_fitted(self)
+        refuse_outputs(self, "paths")
         n, features = whole("n", n), whole("features", features)
         fitted = self._copy()  # a later fit of this estimator does not change what was drawn
         seed = int(check_random_state(random_state).randint(2**31 - 1))
@@ -314,7 +335,7 @@ class GPRegressor(RegressorMixin, AbstractEstimator):
             mean = levels @ p
             std = np.sqrt(np.sum((levels[:, None] - mean) ** 2 * p, axis=0))
             return np.ldexp(mean, exponent), np.ldexp(std, exponent)
-        mean, variance = evaluate(self, predictive.moments, rows)
+        mean, variance = (part.T for part in evaluate(self, predictive.moments, rows))
         mean *= self.standardiser_.target_scale  # in place, as a million rows are 8 MB a copy
         mean += self.standardiser_.target_mean
         std = np.sqrt(variance, out=variance)
@@ -331,7 +352,6 @@ class GPRegressor(RegressorMixin, AbstractEstimator):
                 f"return_cov is for real targets with noise, y = f + noise; the likelihood {self.likelihood_.name} has "
                 "return_std"
             )
-        _refuse_many(rows)
         mean, std = self._moments(rows)
         with computing(self._precision):
             X = self.standardiser_.inputs(rows, self._precision)
@@ -350,9 +370,10 @@ def _cut(*arrays):
     return zip(*(np.array_split(a, -(-a.shape[-1] // 10_000), axis=-1) for a in arrays), strict=True)
 
 
-def _refuse_many(rows):
-    if len(rows) > MAX_JOINT_ROWS:
-        raise ValueError(f"{len(rows)} rows together need a {len(rows)}² matrix: pass at most {MAX_JOINT_ROWS}")
+def _refuse_many(rows, outputs=1):
+    if (N := len(rows) * outputs) > MAX_JOINT_ROWS:
+        what = "rows" if outputs == 1 else "values"
+        raise ValueError(f"{N} {what} together need a {N}² matrix: pass at most {MAX_JOINT_ROWS // outputs} rows")
 
 
 def _check_noise(noise_variance, X):

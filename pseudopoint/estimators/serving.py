@@ -3,6 +3,7 @@
 A fitted estimator stores a `Predictor`. What is made of it here is never stored, copied or pickled.
 """
 
+import math
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 from typing import Any, ClassVar, NamedTuple
@@ -19,7 +20,7 @@ from ..data import Standardiser
 from ..kernels import AbstractKernel
 from ..linalg import lower_root
 from ..params import Number
-from ..posteriors import Joined, Predictor, Predictors
+from ..posteriors import Joined, OfOutputs, Predictor, Predictors
 from ..processes import computing
 
 __all__ = ["SquarePredictor", "TriangularPredictor", "apply_learned", "evaluate", "in_blocks", "is_plain", "served"]
@@ -108,7 +109,7 @@ def _prepared(kernel, points):
     return tuple(kernel.prepare(Z) for Z in points)
 
 
-def served(predictor: Predictor | Predictors | Joined, precision: str) -> Any:
+def served(predictor: Predictor | Predictors | Joined | OfOutputs, precision: str) -> Any:
     """The form that predicts fastest: triangular, but square in float32, or where q leaves more variance than the prior
     along some direction (s > 1)."""
     triangular = precision == "float64" and np.max(predictor.s, initial=0) <= 1 + ROUNDING
@@ -147,7 +148,7 @@ def kept(model: Any) -> _Kept:
             if model.inducing_points_ is None:  # a point at each row, whose number changes with the table
                 predictor = predictor.padded(bucket(len(predictor.Zv)))
             leaves, structure = jax.tree.flatten((served(predictor, precision), model._observed()))
-            width, leaves = len(model.predictor_.Zv) * model.likelihood_.latents, jax.device_put(leaves)
+            width, leaves = len(predictor.Zv) * math.prod(predictor.leading), jax.device_put(leaves)
         learned = model.predictor_, model.likelihood_, precision
         there = _ON_DEVICE[model] = _Kept(*learned, width, structure, leaves, set())
     return there

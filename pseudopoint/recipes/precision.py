@@ -38,7 +38,7 @@ class Float32Start:
 
     def resolves(self, kernel: AbstractKernel, Z, noise: Any) -> bool:
         """At a noise variance σ², with the mean of k(z, z) over the points as k."""
-        return EPSILON * self.rows * float(_mean_variance(kernel, Z)) <= float(noise)
+        return EPSILON * self.rows * float(_mean_variance(kernel, Z)) <= float(np.min(noise))
 
 
 def float32_start_of(kernel: AbstractKernel, few: Dataset, rows: float, points: Any = None) -> Float32Start | None:
