@@ -36,16 +36,17 @@ class Dataset(eqx.Module):
     """N rows, a batch of them, or a stack of batches along a leading axis C.
 
     `weight` multiplies a row's log likelihood: weight 2 is the same as the row twice. `noise` is the known noise
-    variance of the row, which is added to the likelihood's own.
+    variance of the row, which is added to the likelihood's own. A target y [N, P] is of P independent functions of one
+    prior, for the bounds in closed form.
     """
 
     X: Float[Number, "*C N D"]
-    y: Float[Number, "*C N"]
+    y: Float[Number, "*C N"] | Float[Number, "*C N P"]
     weight: Float[Number, "*C N"]
     noise: Float[Number, "*C N"]
 
     def __len__(self) -> int:
-        return self.y.shape[-1]
+        return self.weight.shape[-1]
 
     # --- As `Rows` ---
 

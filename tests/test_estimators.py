@@ -207,7 +207,7 @@ def test_samples_repeat_by_seed(fitted, settings):
 
 
 def test_samples_of_too_many_rows_are_refused(fitted):
-    with pytest.raises(ValueError, match=r"5001 rows together need a 5001² matrix: pass at most 5000 rows"):
+    with pytest.raises(ValueError, match=r"5001 rows together need a 5001² matrix: pass at most 5000"):
         fitted["exact"].sample_y(np.ones((5001, 2)))
 
 

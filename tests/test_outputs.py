@@ -12,7 +12,7 @@ from pseudopoint.data import dataset
 from pseudopoint.kernels import RBF, Coregionalised, Matern52
 from pseudopoint.likelihoods import GaussianPerOutput
 from pseudopoint.params import cast, trainable
-from pseudopoint.posteriors import Collapsed, Model, OfOutputs
+from pseudopoint.posteriors import Collapsed, MixedOutputs, Model
 from pseudopoint.starts.outputs import latent_points, mixing, moments_of_outputs, stacked
 
 N, P, K = 7, 3, 2
@@ -43,7 +43,7 @@ def test_the_exact_evidence_and_predictions_are_those_of_the_dense_kronecker_for
             np.testing.assert_allclose(bound.value, truth, rtol=1e-12)
         across, prior = kronecker(X_test, X)[:, there], kronecker(X_test, X_test)
         mean, variance = o.exact_posterior(cov, across, np.diag(prior), noise, y)
-        predictor = OfOutputs(host.predictor(), P)
+        predictor = MixedOutputs(host.predictor(), P)
         for ours, dense in zip(predictor(jnp.asarray(X_test)), (mean, variance), strict=True):
             np.testing.assert_allclose(ours, dense.reshape(P, -1), atol=1e-10)
         joint = prior - across @ np.linalg.solve(cov + np.diag(noise), across.T)

@@ -24,7 +24,7 @@ from ..recipes import Fitted, fit_model
 from ..starts.expressions import expressed, is_expression
 from ..starts.hyperparameters import STARTS, named_kernel
 from . import notes, predictive
-from .checks import checked, numbers, refuse_large, refuse_non_finite, unknown, validated, weights, whole
+from .checks import checked, refuse_large, refuse_non_finite, unknown, validated, weights, whole
 from .choosing import Chosen, as_chosen, searched, table
 from .effects import Effects, effects_of
 from .frames import encoded, gaps, is_table, restored
@@ -179,7 +179,7 @@ class AbstractEstimator(BaseEstimator):
                 chosen, said = Chosen(kernel, data, scaling), said + about
             self._fit_chosen(settings, chosen, described, own, said, progress)
 
-    def _fit_chosen(self, settings: Settings, chosen: Chosen, likelihood, own_units: bool, said: list[str], progress):
+    def _fit_chosen(self, settings: Settings, chosen: Any, likelihood, own_units: bool, said: list[str], progress):
         data = chosen.data
         settings = chosen.placed(settings)
         likelihood = Offset.around(likelihood, np.asarray(data.y), np.asarray(data.weight))
@@ -187,7 +187,7 @@ class AbstractEstimator(BaseEstimator):
         self.selection_ = table(chosen.trials + fitted.trials)
         self._keep(chosen, fitted, own_units, said, fitted.history[-1].total if fitted.history else 0)
 
-    def _keep(self, chosen: Chosen, fitted: Fitted, own_units: bool, said: list[str], limit: int):
+    def _keep(self, chosen: Any, fitted: Fitted, own_units: bool, said: list[str], limit: int):
         host, scaling = lambda tree: jax.tree.map(np.asarray, tree), chosen.scaling
         observed, fitted = chosen.of_target(fitted)
         self.kernel_ = host(fitted.model.kernel)

@@ -60,10 +60,12 @@ def searched(
     scaling: Standardiser,
     scale_target: bool,
     least: float = np.inf,
+    levels: np.ndarray | None = None,
 ) -> Found | None:
     """What the search finds, of standardised data; None where there is none: `effort="fast"`, a kernel object, columns
     or a real target that are not scaled, an optimiser or posterior by name, few rows, or a constant target. `least` is
-    the least target of all rows, where `data` are a sample.
+    the least target of all rows, where `data` are a sample. Targets of several columns are `levels`, whose rows the
+    target counts.
 
     Raises ValueError for a warp that is asked for where there is none.
     """
@@ -90,7 +92,9 @@ def searched(
     zeros = np.where(scaling.varies, -scaling.mean / scale, -np.inf)
     zero = -scaling.target_mean / scaling.target_scale if least > 0 else np.inf
     with computing("float64"):  # whatever the fit's own precision
-        y, levels = response(likelihood, np.asarray(data.y, float), np.asarray(data.weight, float))
+        y = np.asarray(data.y, float)
+        if levels is None:
+            y, levels = response(likelihood, y, np.asarray(data.weight, float))
         if not np.ptp(y) > 0:  # of a likelihood that says nothing of where its rows are
             return None
         rows = data if additive else dataset(data.X, y, data.weight, dtype=data.X.dtype)

@@ -6,29 +6,30 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from ..compilation import forget_programs, keeping_programs
 from ..data import Standardiser, dataset, merge_duplicates
 from ..kernels import Coregionalised
-from ..likelihoods import AbstractLikelihood, GaussianPerOutput
+from ..likelihoods import AbstractLikelihood, Gaussian, GaussianPerOutput
 from ..names import Settings
 from ..optimise.result import Progress
-from ..posteriors import OfOutputs
+from ..posteriors import AlikeOutputs, MixedOutputs, Model
 from ..processes import computing, one_blas_thread
-from ..recipes import Fitted, choose_num_inducing
+from ..recipes import COLLAPSED_ROWS, Fitted, choose_num_inducing
 from ..starts.inducing import candidates
 from ..starts.outputs import latent_points, mixing, moments_of_outputs, stacked
 from . import notes, predictive
 from .base import in_units_of_inputs, start_kernel
 from .checks import numbers, refuse_large
-from .choosing import given_points
+from .choosing import Chosen, given_points, searched
 from .frames import as_pandas, given, is_table
+from .serving import evaluate
 
-__all__ = ["fit_outputs", "joint_draws", "joint_moments", "refuse_outputs", "several_columns"]
+__all__ = ["density_of_outputs", "fit_outputs", "joint_draws", "joint_moments", "refuse_outputs", "several_columns"]
 
 LARGEST_TARGET = 1e100  # whose square is a number
 # What settings do not go together with several outputs: the words that do, of each.
 ALLOWED: dict[str, tuple] = {
     "likelihood": ("auto", "gaussian"),
-    "input_warp": ("auto", "none"),
     "target_warp": ("auto", "none"),
     "method": ("auto", "exact", "collapsed", "svgp"),
     "optimiser": ("auto",),
@@ -51,8 +52,27 @@ def refuse_outputs(model: Any, what: str) -> None:
         raise ValueError(f"{what} is for one output, and this model has {len(model.outputs_)}: fit each by itself")
 
 
+class Alike(NamedTuple):
+    """What is fitted, as `choosing.Chosen`: independent outputs of one kernel and noise, which share all factors."""
+
+    kernel: Any
+    data: Any
+    scaling: Standardiser
+    warm: Any = None
+    trials: tuple = ()
+
+    placed = Chosen.placed
+    points = Chosen.points
+
+    def of_target(self, fitted: Fitted) -> tuple[AbstractLikelihood, Fitted]:
+        """The likelihood of all outputs, and the fit with a predictor of all."""
+        P = self.data.y.shape[1]
+        likelihood = GaussianPerOutput(np.full(P, np.asarray(fitted.model.likelihood.gaussian_noise)))
+        return likelihood, fitted._replace(predictor=AlikeOutputs(fitted.predictor, P))
+
+
 class Stacked(NamedTuple):
-    """What is fitted, as `choosing.Chosen`: kernel, rows (x, p) and the scaling of x and of each output."""
+    """What is fitted, as `choosing.Chosen`: outputs as one function of rows (x, p), with noise of each output."""
 
     kernel: Coregionalised
     data: Any
@@ -70,7 +90,7 @@ class Stacked(NamedTuple):
 
     def of_target(self, fitted: Fitted) -> tuple[AbstractLikelihood, Fitted]:
         """The likelihood of all outputs, and the fit with a predictor of all."""
-        predictor = OfOutputs(fitted.predictor, len(self.kernel.W))
+        predictor = MixedOutputs(fitted.predictor, len(self.kernel.W))
         return jax.tree.map(np.asarray, fitted.model.likelihood), fitted._replace(predictor=predictor)
 
 
@@ -100,35 +120,72 @@ def fit_outputs(model: Any, X: Any, Y: Any, refused: dict[str, Any], sample_weig
 
 def _learn(model, settings, X, Y, weight, said, progress):
     own, scaled, precision = in_units_of_inputs(settings), bool(settings.scale_inputs), model._precision
-    P, K = Y.shape[1], settings.num_latents or Y.shape[1]
     scaling = Standardiser.learn(X, Y[:, 0], weight, own or scaled, False, ignore_constant=not own)
-    if settings.scale_target:
-        mean, scale = moments_of_outputs(Y, weight)
-        scaling = replace(scaling, target_mean=mean, target_scale=scale)
-    else:
-        scaling = replace(scaling, target_mean=np.zeros(P), target_scale=np.ones(P))
+    P = Y.shape[1]
+    mean, scale = moments_of_outputs(Y, weight) if settings.scale_target else (np.zeros(P), np.ones(P))
+    scaling = replace(scaling, target_mean=mean, target_scale=scale)
     said = said + notes.far_rows(X, scaling, model._names)
-    with computing(precision), one_blas_thread():
-        Y, inputs = scaling.target(Y), scaling.inputs(X, precision)
+    forget_programs()
+    with computing(precision), one_blas_thread(), keeping_programs():
+        Y = scaling.target(Y)
         refuse_large(np.nan_to_num(Y), precision)
-        table = stacked(inputs.astype(np.float64), Y, weight)
-        data = dataset(*merge_duplicates(*table, np.zeros(len(table[1]))), dtype=precision)
         settings = model._with_kernel(settings, scaling, 1.0)
-        first = ~np.isnan(Y[:, 0])
-        base, about = start_kernel(settings, inputs[first], Y[first, 0], True, scaling if own else None)
-        mixed = settings.outputs == "coregionalised"
-        kernel = Coregionalised((base,) * K, mixing(Y, K) if mixed else np.eye(P), mixed)
-        Z = _points(settings, base, data, inputs, scaling, P, K)
-        settings = settings._replace(likelihood="gaussian", inducing=Z)
-        likelihood = GaussianPerOutput(np.full(P, settings.initial_noise))
-        model._fit_chosen(settings, Stacked(kernel, data, scaling), likelihood, False, said + about, progress)
+        found = _searched(settings, scaling.inputs(X, precision), Y, weight, scaling)
+        if found is None:
+            first = ~np.isnan(Y[:, 0])
+            rows = scaling.inputs(X[first], precision), Y[first, 0]
+            base, about = start_kernel(settings, *rows, True, scaling if own else None)
+            said = said + about
+        else:
+            base, scaling = found.base, replace(scaling, warps=found.inputs if any(found.inputs) else ())
+        alike = settings.outputs == "independent" and settings.method != "svgp" and not np.isnan(Y).any()
+        alike = alike and (settings.method != "auto" or len(Y) <= COLLAPSED_ROWS)
+        make = _alike if alike else _stacked
+        chosen, likelihood, settings = make(
+            settings, base, found, scaling.inputs(X, precision), Y, weight, scaling, precision
+        )
+        settings = settings._replace(likelihood="gaussian")  # whose noise does not depend on x
+        model._fit_chosen(settings, chosen, likelihood, False, said, progress)
 
 
-def _points(settings, base, data, inputs, scaling, P, K) -> np.ndarray:
+def _searched(settings, inputs, Y, weight, scaling):
+    """What a search finds, by the evidence of rows that have all outputs, for one kernel of all of them."""
+    rows = ~np.isnan(Y).any(axis=1)
+    rows = rows if rows.sum() > 1 else np.arange(len(Y)) < 2  # too few, of which the search says so
+    X, w = inputs[rows], weight[rows]
+    numbered = dataset(X, np.arange(len(X)), w, dtype=inputs.dtype)
+    settings, noise = settings._replace(target_warp="none"), Gaussian(settings.initial_noise)
+    of_inputs = replace(scaling, target_mean=0.0, target_scale=1.0)
+    return searched(settings, noise, numbered, of_inputs, settings.scale_target, levels=np.nan_to_num(Y[rows]))
+
+
+def _alike(settings, base, found, inputs, Y, weight, scaling, precision):
+    data = dataset(inputs, Y, weight, np.zeros(len(Y)), dtype=precision)
+    warm, trials = (None, ()) if found is None else (found.model, found.trials)
+    return Alike(base, data, scaling, warm, trials), Gaussian(settings.initial_noise), settings
+
+
+def _stacked(settings, base, found, inputs, Y, weight, scaling, precision):
+    X, y, weight = stacked(inputs.astype(np.float64), Y, weight)
+    data = dataset(*merge_duplicates(X, y, weight, np.zeros(len(y))), dtype=precision)
+    mixed, P = settings.outputs == "coregionalised", Y.shape[1]
+    K = (settings.num_latents or P) if mixed else P
+    W = mixing(Y, K) if mixed else np.eye(P)
+    of_latents = lambda kernel: Coregionalised((kernel,) * K, W, mixed)
+    of_outputs = lambda noise: GaussianPerOutput(np.full(P, np.asarray(noise)))
+    warm, trials = None, ()
+    if found is not None:
+        at = found.model
+        warm, trials = Model(of_latents(at.kernel), of_outputs(at.likelihood.gaussian_noise)), found.trials
+    settings = settings._replace(inducing=_points(settings, base, len(data), inputs, scaling, P, K))
+    return Stacked(of_latents(base), data, scaling, warm, trials), of_outputs(settings.initial_noise), settings
+
+
+def _points(settings, base, N, inputs, scaling, P, K) -> np.ndarray:
     """Inducing points of the latent functions: the same places for each, as many in all as the settings say."""
     if not isinstance(settings.inducing, str):
         return latent_points(given_points(settings.inducing, scaling, inputs.shape[1]), P, K)
-    M = settings.num_inducing or choose_num_inducing(len(data))
+    M = settings.num_inducing or choose_num_inducing(N)
     how = "kmeans" if settings.inducing == "auto" else settings.inducing
     rows = dataset(inputs, np.zeros(len(inputs)), dtype=inputs.dtype)
     (Z,) = candidates(how, base, rows, max(1, M // K), settings.seed).values()
@@ -169,12 +226,19 @@ def _refuse(settings: Settings, refused: dict[str, Any], P: int) -> None:
         )
 
 
+def density_of_outputs(model: Any, rows: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """log p(y_np | xₙ) of every output by itself, [N, P], NaN in the gaps of y."""
+    scaled = model.standardiser_.target(np.nan_to_num(y))
+    density = evaluate(model, predictive.log_density, rows, scaled).T - np.log(model.standardiser_.target_scale)
+    return np.where(np.isnan(y), np.nan, density)
+
+
 def joint_moments(model: Any, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Mean [N, P] and joint covariance [N, P, N, P] of all outputs, in their units, with the noise on its diagonal."""
     mean, std = model._moments(rows)
     scale = model.standardiser_.target_scale
     with computing(model._precision):
-        K = model.predictor_.joint(model.standardiser_.inputs(rows, model._precision))
+        K = predictive.joint_outputs(model.predictor_, model.standardiser_.inputs(rows, model._precision))
         K = np.asarray(K, np.float64).transpose(1, 0, 3, 2)  # of [P, N, P, N]
     K = 0.5 * (K + K.transpose(2, 3, 0, 1)) * scale[:, None, None] * scale
     K.reshape(mean.size, mean.size)[np.diag_indices(mean.size)] = std.ravel() ** 2

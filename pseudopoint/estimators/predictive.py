@@ -1,6 +1,6 @@
 """What estimators compute from a predictor, a likelihood p(y | f) and scaled rows X [N, D].
 
-All but `draw` and `joint` are compiled and applied in blocks of rows by `serving.evaluate`.
+All but draws and joint covariances are compiled and applied in blocks of rows by `serving.evaluate`.
 """
 
 import jax
@@ -11,6 +11,7 @@ from ..linalg import factorise
 __all__ = [
     "draw",
     "joint",
+    "joint_outputs",
     "latent",
     "latent_mean",
     "log_density",
@@ -63,6 +64,12 @@ def joint(predictor, likelihood, X):
     K = predictor.covariance(X).reshape(-1, len(X), len(X))[0]
     mean, variance = likelihood.predict(*predictor(X))
     return mean, jnp.fill_diagonal(K, variance, inplace=False)
+
+
+@jax.jit
+def joint_outputs(predictor, X):
+    """Joint covariance of several outputs without noise, [P, N, P, N]."""
+    return predictor.joint(X)
 
 
 @jax.jit

@@ -20,10 +20,10 @@ from ..optimise.result import Progress
 from ..processes import computing
 from . import notes, predictive
 from .base import AbstractEstimator
-from .checks import no_type_check, numbers, refuse_non_finite, shown, store, whole
+from .checks import no_type_check, noise_of_rows, numbers, refuse_non_finite, shown, store, whole
 from .frames import given
 from .left_out import densities
-from .outputs import fit_outputs, joint_draws, joint_moments, refuse_outputs, several_columns
+from .outputs import density_of_outputs, fit_outputs, joint_draws, joint_moments, refuse_outputs, several_columns
 from .serving import apply_learned, evaluate, in_blocks
 from .targets import check_target, regression_likelihood
 
@@ -55,9 +55,10 @@ class GPRegressor(RegressorMixin, AbstractEstimator):
     bound_, bound_vfe_, upper_bound_ : lower bounds on the log evidence of the scaled target, and an upper bound, in
     nats (infinite where none is known). inducing_points_ : [M, D] in the units and columns of X (None for "exact").
     encoder_ : what encodes the columns of a table, None where X was an array. columns_ : their names.
-    levels_ : the values of an ordinal target. outputs_ : names of several outputs, None of one. predictor_ : all that predicts. history_ : arrays step, bound,
-    gradient_norm, step_size, rejected, seconds. n_iter_, n_rejected_, converged_. notes_ : sentences that a user should
-    read: rows that were merged or are far from all others, a limit that was reached, weights of an unusual sum, …
+    levels_ : the values of an ordinal target. outputs_ : the names of several outputs. predictor_ : all that predicts.
+    history_ : arrays step, bound, gradient_norm, step_size, rejected, seconds. n_iter_, n_rejected_, converged_.
+    notes_ : sentences that a user should read: rows that were merged or are far from all others, a limit that was
+    reached, weights of an unusual sum, …
 
     Examples
     --------
@@ -116,8 +117,9 @@ class GPRegressor(RegressorMixin, AbstractEstimator):
         checkpoint=None,
         resume: bool = False,
     ):
-        """Fit to X [N, D] and y [N], or [N, P] of P outputs with NaN in their gaps (docs/several_outputs.md); or to a table X by name (Parquet or CSV files, a folder or glob of them, a table
-        of Arrow, a DataFrame) whose column is called y, part by part, so that it need not fit into memory.
+        """Fit to X [N, D] and y [N], or y [N, P] of P outputs with NaN in gaps (docs/several_outputs.md); or to a table
+        X by name (Parquet or CSV files, a folder or glob of them, a table of Arrow, a DataFrame) whose column is called
+        y, part by part, so that it need not fit into memory.
 
         X may be a table (pandas, polars, Arrow) of numbers, text, categories, true/false values, dates and gaps, which
         are encoded as the command line's tables are (docs/tables.md); rows whose target is a gap are then left out, and
@@ -166,7 +168,7 @@ class GPRegressor(RegressorMixin, AbstractEstimator):
         _refuse_bad_target(y)
         X, y, weight = self._check_rows(X, y, sample_weight, y_numeric=True)
         y = numbers("the target", y)
-        known = np.zeros(len(y)) if noise_variance is None else _check_noise(noise_variance, X)
+        known = np.zeros(len(y)) if noise_variance is None else noise_of_rows(noise_variance, X)
         if noise_variance is not None and not likelihood.known_noise:
             raise ValueError(f"noise_variance has no meaning for the likelihood {likelihood.name}: leave it out")
         check_target(likelihood, y, rows.places)
@@ -205,12 +207,17 @@ class GPRegressor(RegressorMixin, AbstractEstimator):
             raise RuntimeError("ask for return_std or return_cov: the covariance has the variances on its diagonal")
         rows = self._inputs(X)
         if return_cov:
-            _refuse_many(rows, len(self.outputs_ or (1,)))
+            self._refuse_many(rows)
             return self._joint_moments(rows) if self.outputs_ is None else joint_moments(self, rows)
         if not return_std and self.levels_ is None:
             return self._in_units(evaluate(self, predictive.mean, rows).T)
         mean, std = self._moments(rows)
         return (mean, std) if return_std else mean
+
+    def __sklearn_tags__(self):
+        tags = RegressorMixin.__sklearn_tags__(self)
+        tags.target_tags.multi_output = True
+        return tags
 
     def _predictions(self, X):
         return self.predict(X), self.predict(X, return_std=True), self.predict_interval(X)
@@ -250,9 +257,7 @@ class GPRegressor(RegressorMixin, AbstractEstimator):
         if y.shape != shape:
             raise ValueError(f"y has shape {y.shape}, but it must be {shape} for these rows of X")
         if self.outputs_ is not None:
-            there = np.where(np.isnan(y), 0.0, y)
-            density = evaluate(self, predictive.log_density, rows, self.standardiser_.target(there)).T
-            return np.where(np.isnan(y), np.nan, density - np.log(self.standardiser_.target_scale))
+            return density_of_outputs(self, rows, y)
         refuse_non_finite(np.empty((0, 0)), None, y)
         s, codes = self.standardiser_, y
         if self.levels_ is not None:
@@ -270,7 +275,7 @@ class GPRegressor(RegressorMixin, AbstractEstimator):
         seen every row: compare models by it, and report rows that were held out. Of a row of weight w > 1 one of w
         copies is left out. The sum is the pseudo-likelihood. Raises ValueError for other likelihoods and methods.
         """
-        noise = None if noise_variance is None else _check_noise(noise_variance, self._inputs(X))
+        noise = None if noise_variance is None else noise_of_rows(noise_variance, self._inputs(X))
         return densities(self, X, y, sample_weight, noise, None)
 
     def kfold_log_density(self, X, y, folds, sample_weight=None, *, noise_variance=None):
@@ -279,7 +284,7 @@ class GPRegressor(RegressorMixin, AbstractEstimator):
         As `loo_log_density`, in closed form (methods h.3): for rows that belong together, such as those of one patient
         or one week, of which one tells of the others. A fold of n rows takes n³ more.
         """
-        noise = None if noise_variance is None else _check_noise(noise_variance, self._inputs(X))
+        noise = None if noise_variance is None else noise_of_rows(noise_variance, self._inputs(X))
         return densities(self, X, y, sample_weight, noise, folds)
 
     def sample_y(self, X, n_samples=1, random_state=0):
@@ -290,7 +295,7 @@ class GPRegressor(RegressorMixin, AbstractEstimator):
         ValueError beyond 5,000 of them, where the joint covariance is too large.
         """
         rows, n = self._inputs(X), whole("n_samples", n_samples)
-        _refuse_many(rows, len(self.outputs_ or (1,)))
+        self._refuse_many(rows)
         lead = self.predictor_.leading
         # Row by row: what later rows are does not matter to those before them.
         noise = check_random_state(random_state).standard_normal((len(rows), n, *lead)).T.astype(self._precision)
@@ -342,6 +347,11 @@ class GPRegressor(RegressorMixin, AbstractEstimator):
         std *= self.standardiser_.target_scale  # whose square may overflow
         return mean, std
 
+    def _refuse_many(self, rows):
+        N, most = len(rows), MAX_JOINT_ROWS // len(self.outputs_ or (1,))
+        if N > most:
+            raise ValueError(f"{N} rows together need a {N}² matrix: pass at most {most}")
+
     def _joint_moments(self, rows):
         """Mean and joint covariance of y in its own units, at rows that were checked."""
         inner, warped = self.likelihood_, self.likelihood_.warped
@@ -368,21 +378,6 @@ class GPRegressor(RegressorMixin, AbstractEstimator):
 def _cut(*arrays):
     """Blocks of rows, for quantiles hold some hundred numbers a row."""
     return zip(*(np.array_split(a, -(-a.shape[-1] // 10_000), axis=-1) for a in arrays), strict=True)
-
-
-def _refuse_many(rows, outputs=1):
-    if (N := len(rows) * outputs) > MAX_JOINT_ROWS:
-        what = "rows" if outputs == 1 else "values"
-        raise ValueError(f"{N} {what} together need a {N}² matrix: pass at most {MAX_JOINT_ROWS // outputs} rows")
-
-
-def _check_noise(noise_variance, X):
-    noise = numbers("noise_variance", noise_variance)
-    if noise.shape != (len(X),):
-        raise ValueError(f"noise_variance has shape {noise.shape}, but X has {len(X)} rows: give one number a row")
-    if not ((noise >= 0) & (noise < np.inf)).all():
-        raise ValueError("noise_variance must be zero or positive in every row")
-    return noise
 
 
 def _refuse_bad_target(y):

@@ -20,7 +20,7 @@ from ..data import Standardiser
 from ..kernels import AbstractKernel
 from ..linalg import lower_root
 from ..params import Number
-from ..posteriors import Joined, OfOutputs, Predictor, Predictors
+from ..posteriors import AbstractOutputs, Joined, Predictor, Predictors
 from ..processes import computing
 
 __all__ = ["SquarePredictor", "TriangularPredictor", "apply_learned", "evaluate", "in_blocks", "is_plain", "served"]
@@ -48,7 +48,7 @@ class SquarePredictor(eqx.Module):
         points = (predictor.Zv,) if predictor.shared else (predictor.Zv, predictor.Zm)
         return cls(predictor.kernel, _prepared(predictor.kernel, points), predictor)
 
-    def __call__(self, X: Float[Array, "N D"]) -> tuple[Float[Array, " N"], Float[Array, " N"]]:
+    def __call__(self, X: Float[Array, "N D"]) -> tuple[Float[Array, "*C N"], Float[Array, " N"]]:
         """Mean and variance of f at the rows of X, each [N]."""
         K = [self.kernel.from_prepared(points, X) for points in self.points]
         return self.predictor.moments(K[0], K[-1], self.kernel.diag(X))
@@ -67,7 +67,7 @@ class TriangularPredictor(eqx.Module):
     kernel: AbstractKernel
     points: tuple
     mean_points: tuple
-    alpha: Float[Number, " M1"]
+    alpha: Float[Number, "*C M1"]
     tiles: tuple[tuple[Float[Number, "_ _"], ...], ...]
 
     @classmethod
@@ -83,7 +83,7 @@ class TriangularPredictor(eqx.Module):
         points, mean_points = (_prepared(predictor.kernel, of) for of in (blocks, mean_blocks))
         return cls(predictor.kernel, points, mean_points, predictor.alpha, tiles)
 
-    def __call__(self, X: Float[Array, "N D"]) -> tuple[Float[Array, " N"], Float[Array, " N"]]:
+    def __call__(self, X: Float[Array, "N D"]) -> tuple[Float[Array, "*C N"], Float[Array, " N"]]:
         """Mean and variance of f at the rows of X, each [N]; the variance is at least ε k(x, x)."""
         prior = self.kernel.diag(X)
         mean = jnp.zeros_like(prior)
@@ -96,7 +96,7 @@ class TriangularPredictor(eqx.Module):
                 self.kernel.from_prepared(points, X)
             )  # one array a tile, so that none is copied for its product
             if not self.mean_points:
-                mean += self.alpha[start:end] @ covariances[-1]
+                mean += self.alpha[..., start:end] @ covariances[-1]
             t = row[0] @ covariances[0]
             for T, K in zip(row[1:], covariances[1:], strict=True):
                 t += T @ K
@@ -109,7 +109,7 @@ def _prepared(kernel, points):
     return tuple(kernel.prepare(Z) for Z in points)
 
 
-def served(predictor: Predictor | Predictors | Joined | OfOutputs, precision: str) -> Any:
+def served(predictor: Predictor | Predictors | Joined | AbstractOutputs, precision: str) -> Any:
     """The form that predicts fastest: triangular, but square in float32, or where q leaves more variance than the prior
     along some direction (s > 1)."""
     triangular = precision == "float64" and np.max(predictor.s, initial=0) <= 1 + ROUNDING
