@@ -241,7 +241,7 @@ def joint_moments(model: Any, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]
         K = predictive.joint_outputs(model.predictor_, model.standardiser_.inputs(rows, model._precision))
         K = np.asarray(K, np.float64).transpose(1, 0, 3, 2)  # of [P, N, P, N]
     K = 0.5 * (K + K.transpose(2, 3, 0, 1)) * scale[:, None, None] * scale
-    K.reshape(mean.size, mean.size)[np.diag_indices(mean.size)] = std.ravel() ** 2
+    np.einsum("npnp->np", K)[:] = std**2
     return mean, K
 
 
