@@ -2,11 +2,10 @@
 
     python benchmarks/outputs.py [--seeds 0,1,2] [--gaps random,block] [--lengthscales 0.8,1.2] [--out rows.jsonl]
 
-400 rows of two columns. f₁ = g₁ and f₂ = 0.8 g₁ + 0.6 g₂, g₁ of an RBF kernel with a lengthscale of 0.8 (of which 200
-rows tell little between them) or 1.2, g₂ with 3, on [0, 10]²;
-noise of standard deviation 0.1 and 0.2. The second output is missing in half of the rows, at random or on one side.
-Its log density is of those rows, which no fit has seen. "independent" outputs have gaps, so each has a kernel and noise
-of its own, as fits of one output have.
+400 rows of two columns in [0, 10]². f₁ = g₁ and f₂ = 0.8 g₁ + 0.6 g₂; g₁ has an RBF kernel with a lengthscale of 0.8 or
+1.2, g₂ one of 3; noise has standard deviations 0.1 and 0.2. The second output is missing in half of the rows, at random
+or on one side, and its log density is of those rows. "independent" outputs with gaps have a kernel and noise each, as
+two fits have.
 """
 
 import argparse

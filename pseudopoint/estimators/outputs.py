@@ -24,7 +24,15 @@ from .choosing import Chosen, given_points, searched
 from .frames import as_pandas, given, is_table
 from .serving import evaluate
 
-__all__ = ["density_of_outputs", "fit_outputs", "joint_draws", "joint_moments", "refuse_outputs", "several_columns"]
+__all__ = [
+    "density_of_outputs",
+    "fit_outputs",
+    "joint_draws",
+    "joint_moments",
+    "refuse_alone",
+    "refuse_outputs",
+    "several_columns",
+]
 
 LARGEST_TARGET = 1e100  # whose square is a number
 # What settings do not go together with several outputs: the words that do, of each.
@@ -50,6 +58,12 @@ def refuse_outputs(model: Any, what: str) -> None:
     """Raises ValueError where the model has several outputs and `what` is for one."""
     if model.outputs_ is not None:
         raise ValueError(f"{what} is for one output, and this model has {len(model.outputs_)}: fit each by itself")
+
+
+def refuse_alone(settings: Settings) -> None:
+    """Raises ValueError for settings of several outputs where there is one."""
+    if settings.outputs != "independent" or settings.num_latents is not None:
+        raise ValueError("outputs and num_latents are for several outputs, and the target has one: leave them out")
 
 
 class Alike(NamedTuple):

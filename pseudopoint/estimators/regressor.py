@@ -18,12 +18,11 @@ from ..likelihoods import AbstractLikelihood, quantile
 from ..metrics import interval
 from ..optimise.result import Progress
 from ..processes import computing
-from . import notes, predictive
+from . import notes, outputs, predictive
 from .base import AbstractEstimator
 from .checks import no_type_check, noise_of_rows, numbers, refuse_non_finite, shown, store, whole
 from .frames import given
 from .left_out import densities
-from .outputs import density_of_outputs, fit_outputs, joint_draws, joint_moments, refuse_outputs, several_columns
 from .serving import apply_learned, evaluate, in_blocks
 from .targets import check_target, regression_likelihood
 
@@ -141,15 +140,15 @@ class GPRegressor(RegressorMixin, AbstractEstimator):
         if self._is_streamed(X, y, checkpoint, resume):
             refused = {"sample_weight": sample_weight, "noise_variance": noise_variance}
             return self._fit_streamed(X, y, refused, checkpoint, resume, progress)
-        if several_columns(y):
+        if outputs.several_columns(y):
             refused = {"noise_variance": noise_variance}
-            return self._whole(lambda model: fit_outputs(model, X, y, refused, sample_weight, progress))
+            return self._whole(lambda model: outputs.fit_outputs(model, X, y, refused, sample_weight, progress))
         return self._whole(lambda model: model._fit(X, y, sample_weight, noise_variance, progress=progress))
 
     def _fit_source(self, at):
         from .streaming import learn_source
 
-        settings = self._settings()
+        outputs.refuse_alone(settings := self._settings())
         likelihood = regression_likelihood(settings.likelihood, settings.initial_noise)
         if likelihood.support == "classes":
             raise ValueError("an ordinal target needs the rows in memory: use another likelihood")
@@ -161,7 +160,7 @@ class GPRegressor(RegressorMixin, AbstractEstimator):
         learn_source(self, settings, at, learned, lambda y: y, scale_target, likelihood.make)
 
     def _fit(self, X, y, sample_weight, noise_variance=None, *, progress=None, encoder=None):
-        settings = self._settings()
+        outputs.refuse_alone(settings := self._settings())
         likelihood = regression_likelihood(settings.likelihood, settings.initial_noise)
         rows = given(self, X, y, sample_weight, noise_variance, classes=False, encoder=encoder)
         X, y, (sample_weight, noise_variance) = rows.X, rows.y, rows.columns
@@ -208,7 +207,7 @@ class GPRegressor(RegressorMixin, AbstractEstimator):
         rows = self._inputs(X)
         if return_cov:
             self._refuse_many(rows)
-            return self._joint_moments(rows) if self.outputs_ is None else joint_moments(self, rows)
+            return self._joint_moments(rows) if self.outputs_ is None else outputs.joint_moments(self, rows)
         if not return_std and self.levels_ is None:
             return self._in_units(evaluate(self, predictive.mean, rows).T)
         mean, std = self._moments(rows)
@@ -257,7 +256,7 @@ class GPRegressor(RegressorMixin, AbstractEstimator):
         if y.shape != shape:
             raise ValueError(f"y has shape {y.shape}, but it must be {shape} for these rows of X")
         if self.outputs_ is not None:
-            return density_of_outputs(self, rows, y)
+            return outputs.density_of_outputs(self, rows, y)
         refuse_non_finite(np.empty((0, 0)), None, y)
         s, codes = self.standardiser_, y
         if self.levels_ is not None:
@@ -300,7 +299,7 @@ class GPRegressor(RegressorMixin, AbstractEstimator):
         # Row by row: what later rows are does not matter to those before them.
         noise = check_random_state(random_state).standard_normal((len(rows), n, *lead)).T.astype(self._precision)
         if self.outputs_ is not None:
-            return self._in_units(joint_draws(self, rows, noise).T).transpose(0, 2, 1)
+            return self._in_units(outputs.joint_draws(self, rows, noise).T).transpose(0, 2, 1)
         with computing(self._precision):
             f = predictive.draw(self.predictor_, self.standardiser_.inputs(rows, self._precision), noise)
             draws = np.asarray(self._observed().moments(f).mean, np.float64)
@@ -313,7 +312,7 @@ class GPRegressor(RegressorMixin, AbstractEstimator):
         O(N(M + features)) for each function. Raises TypeError for a kernel of unknown spectrum, and for White.
         """
         check_is_fitted(self)
-        refuse_outputs(self, "paths")
+        outputs.refuse_outputs(self, "paths")
         n, features = whole("n", n), whole("features", features)
         fitted = self._copy()  # a later fit of this estimator does not change what was drawn
         seed = int(check_random_state(random_state).randint(2**31 - 1))

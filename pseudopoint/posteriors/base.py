@@ -141,7 +141,7 @@ class Marginals(NamedTuple):
     residual: Float[Array, " N"]
 
     @property
-    def moments(self) -> tuple[Float[Array, "*C N"], Float[Array, "*C N"]]:
+    def moments(self) -> tuple[Float[Array, "*C N"], Float[Array, "*D N"]]:
         """Mean and variance."""
         return self.mean, self.explained + self.residual
 
