@@ -88,6 +88,8 @@ def test_draws_have_the_joint_covariance_of_the_outputs(mixed, alike):
         assert drawn.shape == (2, P, 20_000)
         mean, cov = model.predict(NEW[:2], return_cov=True)
         noise = model.likelihood_.variance * model.standardiser_.target_scale**2
+        noisy = model.sample_y(NEW[:2], 20_000, noise=True) - drawn
+        np.testing.assert_allclose(noisy.var(axis=-1), np.tile(noise, (2, 1)), rtol=0.05)
         cov = cov.reshape(4, 4) - np.diag(np.tile(noise, 2))
         of_draws, spread = np.cov(drawn.reshape(4, -1)), np.sqrt(np.diag(cov))
         np.testing.assert_allclose(of_draws / spread / spread[:, None], cov / spread / spread[:, None], atol=0.05)

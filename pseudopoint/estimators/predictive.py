@@ -5,6 +5,7 @@ All but draws and joint covariances are compiled and applied in blocks of rows b
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from ..linalg import factorise
 
@@ -19,6 +20,7 @@ __all__ = [
     "mean",
     "mean_of_paths",
     "moments",
+    "with_noise",
 ]
 
 
@@ -87,3 +89,12 @@ def draw(predictor, X, noise):
     K = predictor.covariance(X) / scale[..., :, None] / scale[..., None, :] + eye
     root = scale[..., :, None] * jnp.vectorize(lambda K: factorise(K).L, signature="(n,n)->(n,n)")(K)
     return predictor(X)[0][..., None, :] + noise @ root.mT
+
+
+def with_noise(likelihood, draws, state):
+    """Draws [..., S, N] of functions with normal noise of one variance, or of one for each output. Raises ValueError
+    for other likelihoods."""
+    if likelihood.gaussian_noise is None:
+        raise ValueError(f"noise=True is for normal noise of one variance, and the likelihood is {likelihood.name}")
+    std = np.sqrt(np.asarray(likelihood.gaussian_noise)).reshape((-1,) + (1,) * (draws.ndim - 1))
+    return draws + std * state.standard_normal(draws.shape)

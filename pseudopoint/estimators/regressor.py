@@ -20,7 +20,7 @@ from ..optimise.result import Progress
 from ..processes import computing
 from . import notes, outputs, predictive
 from .base import AbstractEstimator
-from .checks import no_type_check, noise_of_rows, numbers, refuse_non_finite, shown, store, whole
+from .checks import no_type_check, noise_of_rows, numbers, refuse_non_finite, shown, store, truth, whole
 from .frames import given
 from .left_out import densities
 from .serving import apply_learned, evaluate, in_blocks
@@ -286,24 +286,25 @@ class GPRegressor(RegressorMixin, AbstractEstimator):
         noise = None if noise_variance is None else noise_of_rows(noise_variance, self._inputs(X))
         return densities(self, X, y, sample_weight, noise, folds)
 
-    def sample_y(self, X, n_samples=1, random_state=0):
+    def sample_y(self, X, n_samples=1, random_state=0, *, noise=False):
         """Functions drawn from the posterior, at the rows of X: [N, n_samples], in the units of y; of P outputs, drawn
         jointly, [N, P, n_samples].
 
-        A draw is E[y | f] for one f, without the noise that `predict` includes. Rows are drawn jointly. Raises
-        ValueError beyond 5,000 of them, where the joint covariance is too large.
+        A draw is E[y | f] for one f; with `noise` it is y, for normal noise of one variance. Rows are drawn jointly.
+        Raises ValueError beyond 5,000 of them, where the joint covariance is too large, and for other noise.
         """
-        rows, n = self._inputs(X), whole("n_samples", n_samples)
+        rows, n, state = self._inputs(X), whole("n_samples", n_samples), check_random_state(random_state)
         self._refuse_many(rows)
-        lead = self.predictor_.leading
         # Row by row: what later rows are does not matter to those before them.
-        noise = check_random_state(random_state).standard_normal((len(rows), n, *lead)).T.astype(self._precision)
+        normal = state.standard_normal((len(rows), n, *self.predictor_.leading)).T.astype(self._precision)
         if self.outputs_ is not None:
-            return self._in_units(outputs.joint_draws(self, rows, noise).T).transpose(0, 2, 1)
-        with computing(self._precision):
-            f = predictive.draw(self.predictor_, self.standardiser_.inputs(rows, self._precision), noise)
-            draws = np.asarray(self._observed().moments(f).mean, np.float64)
-        return self._in_units(draws).T
+            draws = outputs.joint_draws(self, rows, normal)
+        else:
+            with computing(self._precision):
+                f = predictive.draw(self.predictor_, self.standardiser_.inputs(rows, self._precision), normal)
+                draws = np.asarray(self._observed().moments(f).mean, np.float64)
+        draws = predictive.with_noise(self.likelihood_, draws, state) if truth("noise", noise) else draws
+        return np.swapaxes(self._in_units(draws.T), 1, -1)
 
     def paths(self, n=1, random_state=None, *, features=1024) -> Callable[[Any], np.ndarray]:
         """n functions drawn from the posterior, to be evaluated anywhere, again and again: X [N, D] ↦ [n, N], the mean
