@@ -186,8 +186,8 @@ class Standardiser(eqx.Module):
     columns: Int[np.ndarray, " K"]
     mean: Float[np.ndarray, " K"]
     scale: Float[np.ndarray, " K"]
-    target_mean: float | Float[np.ndarray, " P"]
-    target_scale: float | Float[np.ndarray, " P"]
+    target_mean: float | Float[Number, " P"]
+    target_scale: float | Float[Number, " P"]
     warps: tuple[AbstractWarp | None, ...] = ()
 
     @staticmethod

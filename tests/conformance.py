@@ -117,7 +117,8 @@ FORMULAS: dict[type, Formula] = {
         X[:, p.column], Z[:, p.column], [formula(part, X, Z) for part in p.kernels], p.location, p.width
     ),
     k.Coregionalised: lambda p, X, Z: o.coregionalised(
-        *(outputs(A, len(p.W) + len(p.kernels)) for A in (X, Z)),
+        outputs(X, len(p.W) + len(p.kernels)),
+        outputs(Z, len(p.W) + len(p.kernels)),
         [formula(part, X[:, :-1], Z[:, :-1]) for part in p.kernels],
         np.concatenate([p.W, np.eye(len(p.kernels))]),
     ),

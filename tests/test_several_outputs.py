@@ -105,14 +105,14 @@ def test_a_file_holds_them_and_a_table_names_them(mixed, tmp_path):
     model = GPRegressor(outputs="coregionalised", **FAST).fit(frame, targets)
     assert model.outputs_ == ["up", "down"] and mixed.outputs_ == ["y0", "y1"]
     assert any("1 rows were dropped" in note for note in model.notes_)
-    assert model.predict(frame).shape == (N, P)
+    assert np.shape(model.predict(frame)) == (N, P)
     assert model.score(frame[:10], Y[:10]) > 0.5
 
 
 def test_points_and_minibatches_are_for_outputs_too(mixed):
     few = GPRegressor(outputs="coregionalised", num_latents=1, num_inducing=12, method="svgp", **FAST).fit(X, GAPS)
     assert few.inducing_points_.shape == (12, 2) and set(few.inducing_points_[:, 1]) == {0}
-    assert few.kernel_.W.shape == (P, 1) and few.predict(NEW).shape == (5, P)
+    assert few.kernel_.W.shape == (P, 1) and np.shape(few.predict(NEW)) == (5, P)
     kernel = GPRegressor(RBF(1.0), method="collapsed", inducing=X, learn_inducing=False, effort="fast", max_iter=3)
     sparse = kernel.fit(X, Y)  # a point at each row: the bound is the evidence
     np.testing.assert_allclose(sparse.bound_, sparse.upper_bound_, rtol=1e-4)
@@ -128,7 +128,7 @@ def test_a_search_serves_all_outputs():
 
 
 def test_scikit_learn_finds_several_outputs():
-    check_regressor_multioutput("GPRegressor", GPRegressor(**FAST))
+    check_regressor_multioutput("GPRegressor", GPRegressor(**FAST))  # pyright: ignore[reportCallIssue]
 
 
 @pytest.mark.parametrize(
