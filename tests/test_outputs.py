@@ -68,7 +68,7 @@ def test_a_held_mixing_is_no_parameter():
 
 def test_the_noise_of_an_output_is_that_of_its_rows_and_of_its_axis():
     at = MODEL.likelihood.at(dataset([[9.0, 2.0], [9.0, 0.0]], [0.0, 0.0], noise=[0.0, 0.5]))
-    np.testing.assert_allclose(at.gaussian_noise, [0.05, 0.6])
+    np.testing.assert_allclose(np.asarray(at.gaussian_noise), [0.05, 0.6])
     f, v = rng.normal(size=(2, P, N)) ** 2
     ours, total = np.asarray(MODEL.likelihood.log_density(f, v, Y.T)), v + NOISE[:, None]
     np.testing.assert_allclose(ours, -0.5 * (np.log(2 * np.pi * total) + (Y.T - f) ** 2 / total))
