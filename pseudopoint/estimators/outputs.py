@@ -48,8 +48,8 @@ ALLOWED: dict[str, tuple] = {
 def several_columns(y: Any) -> bool:
     """Whether a target has more than one column."""
     try:
-        shape = getattr(y, "shape", None) or np.shape(y)
-    except ValueError:  # of ragged lists, which is for the checks of one target to say
+        shape = getattr(y, "shape", None) or np.asarray(y).shape
+    except (TypeError, ValueError):  # of ragged lists and the like, which is for the checks of one target to say
         return False
     return len(shape) == 2 and shape[1] > 1
 
@@ -208,7 +208,7 @@ def _points(settings, base, N, inputs, scaling, P, K) -> np.ndarray:
 
 def _matrix(Y: Any) -> tuple[list[str], np.ndarray]:
     """Names of the outputs and their values, NaN where there is a gap. Raises ValueError for infinite ones."""
-    names = [f"y{p}" for p in range(Y.shape[1] if hasattr(Y, "shape") else np.shape(Y)[1])]
+    names = [f"y{p}" for p in range((getattr(Y, "shape", None) or np.asarray(Y).shape)[1])]
     if is_table(Y):
         Y = as_pandas(Y)
         names = list(Y.columns)
