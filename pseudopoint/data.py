@@ -36,16 +36,17 @@ class Dataset(eqx.Module):
     """N rows, a batch of them, or a stack of batches along a leading axis C.
 
     `weight` multiplies a row's log likelihood: weight 2 is the same as the row twice. `noise` is the known noise
-    variance of the row, which is added to the likelihood's own.
+    variance of the row, which is added to the likelihood's own. A target y [N, P] is of P independent functions of one
+    prior, for the bounds in closed form.
     """
 
     X: Float[Number, "*C N D"]
-    y: Float[Number, "*C N"]
+    y: Float[Number, "*C N"] | Float[Number, "*C N P"]
     weight: Float[Number, "*C N"]
     noise: Float[Number, "*C N"]
 
     def __len__(self) -> int:
-        return self.y.shape[-1]
+        return self.weight.shape[-1]
 
     # --- As `Rows` ---
 
@@ -179,14 +180,14 @@ class Standardiser(eqx.Module):
     The scale of a constant column is infinite: its effect is unknown, and any later value becomes 0. If a few rows
     alone determine a column's standard deviation (a sentinel, a wrong unit), the middle half of the column scales it
     instead; otherwise all other rows would be nearly equal. `columns` are the columns used: files of version 0.1.0
-    leave constant ones out.
+    leave constant ones out. Of P outputs the target has as many means and scales.
     """
 
     columns: Int[np.ndarray, " K"]
     mean: Float[np.ndarray, " K"]
     scale: Float[np.ndarray, " K"]
-    target_mean: float
-    target_scale: float
+    target_mean: float | Float[Number, " P"]
+    target_scale: float | Float[Number, " P"]
     warps: tuple[AbstractWarp | None, ...] = ()
 
     @staticmethod
@@ -270,7 +271,7 @@ class Standardiser(eqx.Module):
         return np.isfinite(self.scale)
 
     def target(self, y: np.ndarray) -> np.ndarray:
-        """[N] in the data's units → standardised; infinite where that is too large."""
+        """[N] or [N, P] in the data's units → standardised; infinite where that is too large."""
         with np.errstate(over="ignore"):
             return (y - self.target_mean) / self.target_scale
 

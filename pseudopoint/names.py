@@ -135,6 +135,12 @@ TARGET_WARPS: dict[TargetWarp, str] = {
     "yeo_johnson": "a power (Yeo and Johnson 2000)",
     "sinh_arcsinh": "a map that changes skewness and tails (Jones and Pewsey 2009)",
 }
+Outputs = Literal["independent", "coregionalised"]
+OUTPUTS: dict[Outputs, str] = {
+    "independent": "no output tells of another",
+    "coregionalised": "each output is a sum of the same latent functions with weights of its own, which are learned "
+    "(Álvarez, Rosasco and Lawrence 2012)",
+}
 Effort = Literal["fast", "balanced", "thorough"]
 EFFORTS: dict[Effort, str] = {
     "fast": "no search: matern52, no warps, one noise variance, unless other settings name them",
@@ -211,6 +217,14 @@ class Settings(NamedTuple):
     target_warp: Annotated[
         TargetWarp, Setting("Monotone map of the target; for regression with normal noise.", TARGET_WARPS)
     ] = "auto"
+    outputs: Annotated[
+        Outputs,
+        Setting("How several outputs depend on each other; for a target of several columns.", OUTPUTS),
+    ] = "independent"
+    num_latents: Annotated[
+        int | None,
+        Setting("Number of latent functions of coregionalised outputs. Default: as many as outputs."),
+    ] = None
     effort: Annotated[
         Effort,
         Setting(
@@ -341,7 +355,8 @@ PAGE = """# Settings
 
 `GPRegressor(NAME=...)`, `GPClassifier(NAME=...)`, or `pseudopoint fit --NAME ...` with hyphens for underscores. This
 page is made from `pseudopoint/names.py` by `python -m pseudopoint.names > docs/settings.md`. Defaults are those of
-`GPRegressor`; `GPClassifier` has `batch_size=512`, and no `bound`, `initial_noise`, `target_warp` and `scale_target`.
+`GPRegressor`; `GPClassifier` has `batch_size=512`, and no `bound`, `initial_noise`, `num_latents`, `outputs`,
+`target_warp` and `scale_target`.
 """
 
 

@@ -37,6 +37,7 @@ from pseudopoint.likelihoods import (
     Exponential,
     Gamma,
     Gaussian,
+    GaussianPerOutput,
     Heteroscedastic,
     Laplace,
     LogScale,
@@ -88,6 +89,9 @@ KERNELS: dict[str, KernelFactory] = {
     "arc_cosine": lambda D=3: k.ArcCosine(0.6 / D * ard(D), 0.7),
     "hamming": lambda D=3: k.Hamming(ard(D), 1.7),
     "changepoint": lambda D=3: k.Changepoint((k.RBF(ard(D), 1.7), k.Matern32(one(D), 0.4)), 0.2, 0.8, 1),
+    "coregionalised": lambda D=3: k.Coregionalised(
+        (k.RBF(ard(D - 1), 1.7), k.Matern32(one(D), 0.4)), [[0.9, 0.2], [-0.5, 0.7]]
+    ),
     "on": lambda D=3: k.Matern52(np.array([1.9, 0.7]), 1.7).on(2, 0),
 }
 
@@ -112,11 +116,22 @@ FORMULAS: dict[type, Formula] = {
     k.Changepoint: lambda p, X, Z: o.changepoint(
         X[:, p.column], Z[:, p.column], [formula(part, X, Z) for part in p.kernels], p.location, p.width
     ),
+    k.Coregionalised: lambda p, X, Z: o.coregionalised(
+        outputs(X, len(p.W) + len(p.kernels)),
+        outputs(Z, len(p.W) + len(p.kernels)),
+        [formula(part, X[:, :-1], Z[:, :-1]) for part in p.kernels],
+        np.concatenate([p.W, np.eye(len(p.kernels))]),
+    ),
     k.Sum: lambda p, X, Z: np.sum([formula(part, X, Z) for part in p.kernels], axis=0),
     k.Product: lambda p, X, Z: np.prod([formula(part, X, Z) for part in p.kernels], axis=0),
     k.InUnits: lambda p, X, Z: formula(p.kernel, X * p.scale + p.mean, Z * p.scale + p.mean),
     k.On: lambda p, X, Z: formula(p.kernel, X[:, list(p.columns)], Z[:, list(p.columns)]),
 }
+
+
+def outputs(X: Array, count: int) -> Array:
+    """The number in the last column of rows (x, output)."""
+    return np.nan_to_num(np.round(X[:, -1])).clip(0, count - 1).astype(int)
 
 
 def formula(kernel: k.AbstractKernel, X: Array, Z: Array) -> Array:
@@ -273,6 +288,7 @@ KERNEL_CHECKS = (
 # in f, and the error falls with a/√v: 1e-11 where a > 2√v; no digits where a is far below √v/3, the distance of nodes.
 LIKELIHOODS: dict[str, Callable[[], Case]] = {
     "gaussian": lambda: Case(Gaussian(0.3), 1),
+    "gaussian_per_output": lambda: Case(GaussianPerOutput([0.3]), 1),
     "gaussian_small_noise": lambda: Case(Gaussian(1e-4), 1),
     "heteroscedastic": lambda: Case(Heteroscedastic(0.4), 1),
     "log_scale": lambda: Case(LogScale(0.4, 0.05), 1, (1e-6, 2e-2)),

@@ -175,6 +175,7 @@ def inverse_power(w: Array, power: float) -> Array:
 
 TRUTHS: dict[str, Callable[[Any], Truth]] = {
     "Gaussian": lambda p: one_latent(lambda f: stats.norm(f, np.sqrt(p.variance))),
+    "GaussianPerOutput": lambda p: one_latent(lambda f: stats.norm(f, np.sqrt(p.variance[0]))),
     "Heteroscedastic": lambda p: heteroscedastic(float(p.scale)),
     "LogScale": lambda p: one_latent(lambda f: stats.norm(0, np.sqrt(p.known + p.scale**2 * np.exp(2 * f)))),
     "StudentT": lambda p: one_latent(lambda f: stats.t(p.degrees, f, p.scale)),

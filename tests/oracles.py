@@ -124,6 +124,12 @@ def changepoint(x: Array, z: Array, both: list[Array], location: float, width: f
     return np.outer(1 - s, 1 - t) * before + np.outer(s, t) * after
 
 
+def coregionalised(i: Array, j: Array, each: list[Array], W: Array) -> Array:
+    """Σ_k W_ik W_jk K_k of rows of outputs i and j, K_k the covariance of latent function k: Álvarez, Rosasco and
+    Lawrence 2012, section 4.2.2."""
+    return np.sum([np.outer(W[i, k], W[j, k]) * K for k, K in enumerate(each)], axis=0)
+
+
 def constant(X: Array, Z: Array, variance: float) -> Array:
     """Constant v: a random level, shared by all points."""
     return gram(lambda x, z: variance, X, Z)

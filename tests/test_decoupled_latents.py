@@ -4,7 +4,7 @@
 # pyright: reportArgumentType=false, reportCallIssue=false, reportAttributeAccessIssue=false
 
 from functools import partial
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -78,9 +78,9 @@ class SideBySide(AbstractLikelihood):
         """C."""
         return len(self.variance)
 
-    def at(self, noise: Rows) -> "SideBySide":
+    def at(self, rows: Any) -> "SideBySide":
         """With noise of the rows."""
-        return SideBySide(self.variance, noise)
+        return SideBySide(self.variance, rows.noise)
 
     def log_prob(self, f: Latent, y: Rows) -> Rows:
         """The sum of all."""

@@ -150,7 +150,7 @@ def test_a_site_of_another_likelihood_is_removed():
     d = 0.5 - np.sum(A**2, axis=0)
     m, P = np.asarray(q.mean), np.asarray(q.precision)
     mean, variance = A.T @ m, np.sum(A * np.linalg.solve(P, A), axis=0) + d
-    slope, half = (np.asarray(x) for x in model.likelihood.at(data.noise).expectation_gradients(mean, variance, data.y))
+    slope, half = (np.asarray(x) for x in model.likelihood.at(data).expectation_gradients(mean, variance, data.y))
     for i, (a, weight) in enumerate(zip(A.T, data.weight, strict=True)):
         w = min(weight, 1)  # one copy
         beta = -2 * half[i]

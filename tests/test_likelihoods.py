@@ -24,6 +24,7 @@ from scipy.optimize import minimize_scalar
 from scipy.stats import multivariate_normal, norm
 
 from pseudopoint import likelihoods, warps
+from pseudopoint.data import dataset
 from pseudopoint.likelihoods import (
     AbstractLikelihood,
     Bernoulli,
@@ -70,7 +71,8 @@ def test_gaussian_densities_are_those_of_scipy(variance):
 
 def test_known_noise_adds_to_that_of_the_likelihood_row_by_row():
     noise = np.array([0.0, 0.2, 1.0, 5.0])
-    ours = say(Gaussian(0.3).at(jnp.asarray(np.resize(noise, ROWS))), F, V, Y)
+    rows = dataset(np.zeros((ROWS, 1)), np.zeros(ROWS), noise=np.resize(noise, ROWS))
+    ours = say(Gaussian(0.3).at(rows), F, V, Y)
     for i, extra in enumerate(noise):
         alone = say(Gaussian(0.3 + extra), F[i], V[i], Y[i])
         for name in ("log_prob", "expectation", "log_density", "mean", "variance", "shrinkage"):

@@ -21,7 +21,7 @@ from ..posteriors import (
     prior_factor,
 )
 from .bound import Solution
-from .exact import row_noise
+from .exact import num_targets, row_noise
 from .row_sums import feature_sums, statistics, whitened_sums
 
 __all__ = ["collapsed", "collapsed_decoupled", "collapsed_orthogonal", "collapsed_solve", "optimal_orthogonal"]
@@ -34,14 +34,15 @@ def collapsed(model: Model, data: Dataset, chunk: int | None = None) -> Solution
     λᵢ = wᵢ/σᵢ² with σᵢ² = σ² + noiseᵢ, Q = AᵀA with A = L⁻¹K_uf, dᵢ = kᵢᵢ − ‖aᵢ‖². With B = I + AΛAᵀ and b = AΛy,
         log N(y; 0, Q + Σ) = −½ [Σ wᵢ log 2πσᵢ² + log |B| + yᵀΛy − bᵀB⁻¹b],
     and q(v) = N(B⁻¹b, B⁻¹) is optimal for both. Rows are summed in chunks, so that memory is O(chunk · M) for any N. Of
-    the posterior only Z and jitter are read. The upper bound takes a second pass over the rows:
+    the posterior only Z and jitter are read. Of a target [N, C] the bound is that of C independent functions of one
+    prior, which share all factors. The upper bound takes a second pass over the rows:
         U = −½ [Σ wᵢ log 2πσᵢ² + log |B| + yᵀ(Q + Σ + tI)⁻¹y] ≥ log p(y), t = Σ dᵢ  (Titsias 2014; methods a.6).
     """
     Z, noise = jnp.asarray(model.posterior.Z), row_noise(model, data)
     Kuu = prior_factor(model.kernel, Z, model.posterior.jitter)
     s = statistics(partial(whitened_sums, model.kernel, Kuu, Z, chunk), data, noise)
     B = factorise(jnp.eye(len(Z), dtype=Z.dtype) + s.H)
-    predictor = Partial(collapsed_predictor, model.kernel, Z, Kuu.inverse.T @ B.solve(s.b), Kuu, B)
+    predictor = Partial(collapsed_predictor, model.kernel, Z, (Kuu.inverse.T @ B.solve(s.b)).T, Kuu, B)
     return _solution(model, data, noise, chunk, s, B, B.quadratic(s.b), Z, Kuu, predictor)
 
 
@@ -148,15 +149,16 @@ def _solution(model, data, noise, chunk, s, B, explained, Z, Kuu, predictor) -> 
 
 def both_forms(s, B, explained):
     """The tight and the standard bound from the sums over rows."""
-    fit = -0.5 * (s.log_noise + s.yy - explained) - B.half_logdet()
-    return fit - 0.5 * s.log_trace, fit - 0.5 * s.trace
+    fit, C = -0.5 * (s.yy - explained), num_targets(s.b)
+    fit -= C * (0.5 * s.log_noise + B.half_logdet())
+    return fit - 0.5 * C * s.log_trace, fit - 0.5 * C * s.trace
 
 
 @partial(jax.jit, static_argnums=0)
 def _upper(chunk, kernel, Kuu, Z, data, noise, extra, log_noise, half_logdet):
     s = statistics(partial(whitened_sums, kernel, Kuu, Z, chunk), data, noise, extra)
     quadratic = s.yy - factorise(jnp.eye(len(Z), dtype=Z.dtype) + s.H).quadratic(s.b)
-    return -0.5 * (log_noise + quadratic) - half_logdet
+    return -0.5 * quadratic - num_targets(s.b) * (0.5 * log_noise + half_logdet)
 
 
 @jax.jit

@@ -40,7 +40,7 @@ class AtRows(NamedTuple):
         """The model and the batch, with the factors of the basis and the covariances of rows and points."""
         basis = model.posterior.basis(model.kernel)
         rows = model.posterior.on(basis).rows(batch.X)
-        return cls(model.posterior, basis, rows, model.likelihood.at(batch.noise), batch)
+        return cls(model.posterior, basis, rows, model.likelihood.at(batch), batch)
 
     def with_q(self, q: Any) -> "AtRows":
         """The same with another q."""
@@ -143,7 +143,7 @@ def shrunk(model: Model, data: Dataset, iterations: int = 30) -> Model:
     """
     base = model.posterior.unshrunk
     mean, explained, d = base.project(model.kernel).marginals(data.X)
-    likelihood = model.likelihood.at(data.noise)
+    likelihood = model.likelihood.at(data)
 
     def better(_, v):
         fit = lambda v: jnp.sum(data.weight * likelihood.expectation(mean, explained + v * d, data.y))

@@ -1,5 +1,7 @@
 """The exact evidence of a Gaussian likelihood, at N³."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 from jax.tree_util import Partial
@@ -10,24 +12,25 @@ from ..linalg import Scalar, factorise, min_noise_ratio
 from ..posteriors import Model, Predictor
 from .bound import Solution
 
-__all__ = ["constants_of", "marginal", "row_noise"]
+__all__ = ["constants_of", "marginal", "num_targets", "row_noise"]
 
 
 @jax.jit
 def marginal(model: Model, data: Dataset) -> Solution:
     """log p(y) = log N(y; 0, K + Σ) of a Gaussian likelihood, Σ = diag((σ² + noiseᵢ)/wᵢ)  (Izmailov (4)).
 
-    With weights, p(y) is that of the data with row i seen wᵢ times; rows of weight zero do not count. The upper bound
-    is the value itself. Raises TypeError where the likelihood has no `gaussian_noise`.
+    With weights, p(y) is that of the data with row i seen wᵢ times; rows of weight zero do not count. Of a target
+    [N, C] the evidence is that of C independent functions of one prior, and the predictor has the mean of each. The
+    upper bound is the value itself. Raises TypeError where the likelihood has no `gaussian_noise`.
     """
     noise, counts = row_noise(model, data), data.weight > 0
-    weight, y = jnp.where(counts, data.weight, 1), jnp.where(counts, data.y, 0)
+    weight, y = jnp.where(counts, data.weight, 1), jnp.where(counts, data.y.T, 0).T
     # A row that does not count is independent of all others, with variance 1 and y = 0: it adds nothing below.
     both = counts & counts[:, None]
     K = jnp.where(both, model.kernel(data.X, data.X), 0) + jnp.diag(jnp.where(counts, noise / weight, 1))
     factor = factorise(K, refine=True)
-    value = -0.5 * (factor.quadratic(y) + constants_of(noise, data)) - factor.half_logdet()
-    alpha = factor.solve(y)
+    value = -0.5 * factor.quadratic(y) - num_targets(y) * (0.5 * constants_of(noise, data) + factor.half_logdet())
+    alpha = factor.solve(y).T
     predictor = Partial(_predictor, model.kernel, data.X, alpha, factor.inverse * counts, factor.jitter)
     return Solution(value, value, predictor, Partial(_same, value))
 
@@ -42,7 +45,12 @@ def constants_of(noise: Float[Array, " N"], data: Dataset) -> Scalar:
 
 def _predictor(kernel, X, alpha, W, jitter) -> Predictor:
     """E f(x) = k(x, X)α and V f(x) = k(x, x) − ‖W k(X, x)‖²."""
-    return Predictor(kernel, X, alpha, X, W, jnp.zeros_like(alpha), jitter, True)
+    return Predictor(kernel, X, alpha, X, W, jnp.zeros_like(W[0]), jitter, True)
+
+
+def num_targets(y: Any) -> int:
+    """The number C of columns of a target [N, C], or 1."""
+    return y.shape[1] if y.ndim > 1 else 1
 
 
 def _same(value):
@@ -55,7 +63,7 @@ def row_noise(model, data):
     If the target has no noise, the evidence grows without limit as σ²/kᵢᵢ → 0. With a smaller variance all results
     would be rounding errors: lower bounds above upper ones, predictions wrong by many standard deviations.
     """
-    noise = model.likelihood.at(data.noise).gaussian_noise
+    noise = model.likelihood.at(data).gaussian_noise
     if noise is None:
         raise TypeError(f"{model.likelihood.name} has no bound in closed form: use elbo")
     return jnp.maximum(noise, min_noise_ratio(data.X.dtype) * model.kernel.diag(data.X))

@@ -23,7 +23,7 @@ from ..linalg import ESCALATIONS, Scalar, Tiles, workers
 from ..posteriors import Model, Predictor
 from ..processes import one_blas_thread, same_precision
 from .bound import Bound, Solution
-from .exact import constants_of, row_noise
+from .exact import constants_of, num_targets, row_noise
 
 __all__ = ["Given", "evidence_on_host", "given_evidence", "marginal_on_host"]
 
@@ -46,7 +46,7 @@ def given_evidence(model: Model, rows: tuple[Dataset, Given]) -> Bound:
     numbers = jax.tree.leaves(eqx.filter(model.kernel, eqx.is_inexact_array))
     # A linear function with the derivatives that the host found; less its own value, which leaves `value` exact.
     linear = given.noise @ variance + sum(jnp.sum(x * g) for x, g in zip(numbers, given.kernel, strict=True))
-    value = given.value - 0.5 * constants_of(noise, data) + (linear - lax.stop_gradient(linear))
+    value = given.value - 0.5 * num_targets(data.y) * constants_of(noise, data) + (linear - lax.stop_gradient(linear))
     return Bound(value, value)
 
 
@@ -54,8 +54,8 @@ def evidence_on_host(model: Model, data: Dataset, levels: Float[np.ndarray, "L C
     """What `given_evidence` reads, by K⁻¹ = (LLᵀ)⁻¹ and ∂/∂K = ½(ααᵀ − K⁻¹) with α = K⁻¹y  (Rasmussen and Williams
     2006, 5.9). N³ operations and N²/2 numbers; rows of weight zero cost nothing. NaN where K has no factor.
 
-    With `levels`, y holds numbers of its rows, and α = K⁻¹Y for Y = levels[y], [N, C]: the evidence of C columns less
-    that of C − 1 columns of zeros.
+    Of a target [N, C] the sums over its columns. With `levels`, y holds numbers of its rows, and α = K⁻¹Y for
+    Y = levels[y], [N, C]: the evidence of C columns less that of C − 1 columns of zeros.
     """
     rows = np.flatnonzero(np.asarray(data.weight) > 0)
     noise = np.zeros(len(data), data.X.dtype)
@@ -64,14 +64,17 @@ def evidence_on_host(model: Model, data: Dataset, levels: Float[np.ndarray, "L C
         with workers(cov.tiles.count) as run:
             level, _ = cov.factorise(run)
             y = np.asarray(data.y)[rows]
-            Y = y[:, None] if levels is None else levels[y.astype(int)].astype(y.dtype)
+            Y = y.reshape(len(y), -1) if levels is None else levels[y.astype(int)].astype(y.dtype)
+            C = num_targets(y)
+            Y = Y / np.sqrt(C).astype(y.dtype)  # all below is of the mean of the columns
             alpha = cov.tiles.solve(Y)
-            value = -0.5 * float(np.sum(Y * alpha)) - cov.tiles.half_logdet()
+            value = C * (-0.5 * float(np.sum(Y * alpha)) - cov.tiles.half_logdet())
             if not np.isfinite(value):
                 zeros = [np.zeros_like(x) for x in jax.tree.leaves(eqx.filter(model.kernel, eqx.is_inexact_array))]
                 return Given(jnp.asarray(np.nan, noise.dtype), jnp.asarray(noise), zeros)
             cov.tiles.invert(run)
-            noise[rows], kernel = cov.pulled(alpha, level, run)
+            slopes, kernel = cov.pulled(alpha, level, run)
+            noise[rows], kernel = C * slopes, [C * part for part in kernel]
     return Given(*jax.device_put((np.asarray(value, noise.dtype), noise, kernel)))
 
 
@@ -83,10 +86,11 @@ def marginal_on_host(model: Model, data: Dataset) -> Solution:
         with workers(cov.tiles.count) as run:
             _, jitter = cov.factorise(run)
             y = np.asarray(data.y)[rows]
-            alpha, W = cov.tiles.solve(y[:, None])[:, 0], cov.tiles.inverse_factor(run)
-    value = -0.5 * float(y @ alpha) - cov.tiles.half_logdet()
-    value = jax.device_put(np.asarray(value - 0.5 * float(program(_constants, "once")(model, data)), data.X.dtype))
-    host = np.asarray(data.X)[rows], alpha, W, np.zeros_like(alpha), np.asarray(jitter, W.dtype)
+            alpha, W = cov.tiles.solve(y.reshape(len(y), -1)).T.reshape(y.T.shape), cov.tiles.inverse_factor(run)
+    constants = 0.5 * float(program(_constants, "once")(model, data)) + cov.tiles.half_logdet()
+    value = -0.5 * float(np.vdot(y.T, alpha)) - num_targets(y) * constants
+    value = jax.device_put(np.asarray(value, data.X.dtype))
+    host = np.asarray(data.X)[rows], alpha, W, np.zeros_like(W[0]), np.asarray(jitter, W.dtype)
     X, alpha, W, zeros, jitter = jax.device_put(host)
     predictor = Predictor(model.kernel, X, alpha, X, W, zeros, jitter, True)
     return Solution(value, value, Partial(_itself, predictor), Partial(_itself, value))

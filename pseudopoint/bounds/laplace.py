@@ -37,7 +37,7 @@ def laplace(model: Model, data: Dataset) -> Solution:
     f = 0, and negative W count as 0. log p must have two derivatives. Exact for a Gaussian likelihood. N³ operations a
     Newton step. The value is no bound. It has gradients in kernel and likelihood; of the predictor, only `alpha` has.
     """
-    rows = _Rows(model.likelihood.at(data.noise), data)
+    rows = _Rows(model.likelihood.at(data), data)
     K = model.kernel(data.X, data.X)
     a = _implicit(K, rows, _mode(*lax.stop_gradient((K, rows))))
     f = K @ a

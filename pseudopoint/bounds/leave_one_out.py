@@ -81,7 +81,7 @@ def by_rows(function: Callable[..., Any], at: Any, data: Dataset, *columns: np.n
 def _of_rows(kernel, likelihood, rows: Dataset) -> AbstractLikelihood:
     """The likelihood of the rows; a Gaussian one with the noise that the bounds compute with."""
     if likelihood.gaussian_noise is None:
-        return likelihood.at(rows.noise)
+        return likelihood.at(rows)
     return Gaussian(row_noise(Model(kernel, likelihood), rows))
 
 
@@ -128,7 +128,7 @@ def _noise(at, rows: Dataset):
 
 
 def _log_density(likelihood, rows: Dataset, mean, variance):
-    return likelihood.at(rows.noise).log_density(mean, variance, rows.y)
+    return likelihood.at(rows).log_density(mean, variance, rows.y)
 
 
 def _moments(predictor, rows: Dataset):

@@ -11,7 +11,7 @@ from jax.custom_derivatives import SymbolicZero
 from jaxtyping import Array, Float
 
 from ..data import Dataset
-from ..linalg import Scalar, gram, lower_product, lower_transposed_product, through_whitening, tril_product
+from ..linalg import Scalar, gram, lower_product, lower_transposed_product, outer, through_whitening, tril_product
 
 __all__ = ["Statistics", "Sums", "chunk_size", "feature_sums", "statistics", "whitened_sums"]
 
@@ -20,8 +20,8 @@ class Statistics(NamedTuple):
     """Sums over rows with precisions λᵢ = wᵢ/(σ² + noiseᵢ), features aᵢ and residuals dᵢ."""
 
     H: Float[Array, "K K"]  # Σ λ a aᵀ
-    b: Float[Array, " K"]  # Σ λ y a
-    yy: Scalar  # Σ λ y²
+    b: Float[Array, "K *C"]  # Σ λ y a, of a target [N, C] for each column
+    yy: Scalar  # Σ λ y², over all columns
     log_noise: Scalar  # Σ w log 2π(σ² + noise)
     trace: Scalar  # Σ λ d
     log_trace: Scalar  # Σ log(1 + λ d)
@@ -32,12 +32,12 @@ class Sums(NamedTuple):
     """The part of `Statistics` that takes N K² operations, and the residual d of every row."""
 
     H: Float[Array, "K K"]
-    b: Float[Array, " K"]
+    b: Float[Array, "K *C"]
     trace: Scalar
     d: Float[Array, " N"]
 
 
-Summing = Callable[[Float[Array, "N D"], Float[Array, " N"], Float[Array, " N"]], Sums]
+Summing = Callable[[Float[Array, "N D"], Float[Array, " N"], Float[Array, "N *C"]], Sums]
 
 
 def statistics(sums: Summing, data: Dataset, noise: Float[Array, " N"], extra: float | Scalar = 0.0) -> Statistics:
@@ -48,7 +48,7 @@ def statistics(sums: Summing, data: Dataset, noise: Float[Array, " N"], extra: f
     return Statistics(
         H=H,
         b=b,
-        yy=jnp.sum(precision * data.y**2),
+        yy=jnp.sum(precision * data.y.T**2),
         log_noise=jnp.sum(data.weight * jnp.log(2 * jnp.pi * noise)),
         trace=trace,
         log_trace=jnp.sum(jnp.log1p(precision * d)),
@@ -63,7 +63,7 @@ def feature_sums(basis: Callable, chunk: int | None, X, precision, y) -> Sums:
 
     def of(X, precision, y):
         A, d = basis(X)
-        return (gram(A, precision), A @ (precision * y), jnp.sum(precision * d)), d
+        return (gram(A, precision), A @ (precision * y.T).T, jnp.sum(precision * d)), d
 
     # The features of a chunk are computed again for the gradient instead of being kept, which limits the memory.
     part = of if size == len(X) else jax.checkpoint(of)
@@ -72,7 +72,7 @@ def feature_sums(basis: Callable, chunk: int | None, X, precision, y) -> Sums:
         more, d = part(*rows)
         return jax.tree.map(jnp.add, sums, more), d
 
-    (H, b, trace), d = _scan(add, _nothing(K, X.dtype), _chunks(size, X, precision, y))
+    (H, b, trace), d = _scan(add, _nothing(K, X.dtype, y), _chunks(size, X, precision, y))
     return Sums(H, b, trace, d.ravel()[: len(X)])
 
 
@@ -97,15 +97,19 @@ def chunk_size(N: int, K: int, chunk: int | None = None) -> int:
     return -(-N // -(-N // size))
 
 
-def _nothing(K, dtype):
-    return jnp.zeros((K, K), dtype), jnp.zeros(K, dtype), jnp.zeros((), dtype)
+def _nothing(K, dtype, y):
+    return jnp.zeros((K, K), dtype), jnp.zeros((K, *y.shape[1:]), dtype), jnp.zeros((), dtype)
 
 
 def _chunks(size, X, *columns):
     """Stacks of chunks. The last one is filled up with copies of the first row of X and zeros in the columns."""
     more = -len(X) % size
     X = jnp.concatenate([X, jnp.broadcast_to(X[:1], (more, X.shape[1]))])
-    return tuple(x.reshape(-1, size, *x.shape[1:]) for x in (X, *(jnp.pad(c, (0, more)) for c in columns)))
+    return tuple(x.reshape(-1, size, *x.shape[1:]) for x in (X, *(_longer(c, more) for c in columns)))
+
+
+def _longer(column, more):
+    return jnp.pad(column, [(0, more)] + [(0, 0)] * (column.ndim - 1))
 
 
 def _scan(add, nothing, chunks, counts=None):
@@ -137,11 +141,11 @@ def _run(size, kernel, inverse, Z, X, precision, y):
         X, precision, y = rows
         A = lower_product(inverse, kernel(Z, X))
         d = jnp.maximum(kernel.diag(X) - jnp.sum(A**2, axis=0), 0)
-        more = gram(A, precision), A @ (precision * y), jnp.sum(precision * d)
+        more = gram(A, precision), A @ (precision * y.T).T, jnp.sum(precision * d)
         return jax.tree.map(jnp.add, sums, more), (d, A if one else None)
 
     chunks = _chunks(size, X, precision, y)
-    (H, b, trace), (d, A) = _scan(add, _nothing(len(Z), Z.dtype), chunks, jnp.any(chunks[1] > 0, axis=1))
+    (H, b, trace), (d, A) = _scan(add, _nothing(len(Z), Z.dtype, y), chunks, jnp.any(chunks[1] > 0, axis=1))
     return Sums(H, b, trace, d.ravel()[: len(X)]), A
 
 
@@ -161,31 +165,32 @@ def _whitened_bwd(size, residuals, cotangents):
     kernel, inverse, Z, X, precision, y, H, kept = residuals
     g, h, t, s = (jnp.zeros(c.shape, Z.dtype) if isinstance(c, SymbolicZero) else c for c in cotangents)
     direct = isinstance(cotangents[3], SymbolicZero)
-    R = g + g.T - 2 * t * jnp.eye(len(Z), dtype=Z.dtype) + jnp.outer(h, h)
-    T, whitened_h = lower_transposed_product(inverse, R), h @ inverse
+    R = g + g.T - 2 * t * jnp.eye(len(Z), dtype=Z.dtype) + outer(h, h)
+    T, whitened_h = lower_transposed_product(inverse, R), inverse.T @ h
 
     def add(sums, rows):
         (X, precision, y, s), A = rows
         (Kuf, k), pull = jax.vjp(lambda kernel, Z, X: (kernel(Z, X), kernel.diag(X)), kernel, Z, X)
         A = lower_product(inverse, Kuf) if A is None else A
-        along = h @ A
-        off = precision * (y - along)
+        along = h.T @ A
+        off = (precision * (y.T - along)).T
         if direct:
             E = T @ A
-            slope, own, other = E * precision + jnp.outer(whitened_h, off), Kuf * E, A @ off
+            slope, own, other = E * precision + outer(whitened_h, off), Kuf * E, A @ off
         else:
             E = R @ A
-            W = E * precision + jnp.outer(h, off) - 2 * s * A
+            W = E * precision + outer(h, off) - 2 * s * A
             slope, own, other = lower_transposed_product(inverse, W), A * E, tril_product(W, A)
         of_kernel, of_Z, of_X = pull((slope, t * precision + s))
-        of_precision = 0.5 * jnp.sum(own, axis=0) + (y - 0.5 * along) * along + t * k
-        return jax.tree.map(jnp.add, sums, (other, of_kernel, of_Z)), (of_X, of_precision, precision * along)
+        of_y = (y.T - 0.5 * along) * along
+        of_precision = 0.5 * jnp.sum(own, axis=0) + (of_y if y.ndim == 1 else jnp.sum(of_y, axis=0)) + t * k
+        return jax.tree.map(jnp.add, sums, (other, of_kernel, of_Z)), (of_X, of_precision, (precision * along).T)
 
     nothing = jax.tree.map(jnp.zeros_like, (h if direct else H, kernel, Z))
     chunks = _chunks(size, X, precision, y, s)
     (other, of_kernel, of_Z), slopes = _scan(add, nothing, (chunks, kept), jnp.any(chunks[1] > 0, axis=1))
     of_X, *of_columns = (x.reshape(-1, *x.shape[2:])[: len(X)] for x in slopes)
-    K_bar = through_whitening(inverse, tril_product(R, H) + jnp.outer(h, other) if direct else other)
+    K_bar = through_whitening(inverse, tril_product(R, H) + outer(h, other) if direct else other)
     return of_kernel, K_bar, None, of_Z, of_X, *of_columns
 
 

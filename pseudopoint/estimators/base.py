@@ -24,14 +24,14 @@ from ..recipes import Fitted, fit_model
 from ..starts.expressions import expressed, is_expression
 from ..starts.hyperparameters import STARTS, named_kernel
 from . import notes, predictive
-from .checks import checked, numbers, refuse_large, refuse_non_finite, unknown, validated, weights, whole
+from .checks import checked, refuse_large, refuse_non_finite, unknown, validated, weights, whole
 from .choosing import Chosen, as_chosen, searched, table
 from .effects import Effects, effects_of
 from .frames import encoded, gaps, is_table, restored
 from .saving import rebuilt, tree_of
 from .serving import block_sizes, evaluate, is_plain
 
-__all__ = ["AbstractEstimator", "given_points", "in_units_of_inputs", "start_kernel"]
+__all__ = ["AbstractEstimator", "in_units_of_inputs", "start_kernel"]
 
 MERGED_ROWS = 500_000
 LARGE_MAP = 2**30  # bytes of a memory map that is not read into memory
@@ -65,6 +65,7 @@ class AbstractEstimator(BaseEstimator):
     selection_: Any = None  # model files of version 0.1.0 have none of these
     mean_: Any = None
     rows_: Any = None  # the number of rows of a fit to a table by name
+    outputs_: Any = None  # names of several outputs
     encoder_: Any = None  # of a table, and the names of its columns where `fit` was given it
     columns_: Any = None
 
@@ -178,16 +179,15 @@ class AbstractEstimator(BaseEstimator):
                 chosen, said = Chosen(kernel, data, scaling), said + about
             self._fit_chosen(settings, chosen, described, own, said, progress)
 
-    def _fit_chosen(self, settings: Settings, chosen: Chosen, likelihood, own_units: bool, said: list[str], progress):
+    def _fit_chosen(self, settings: Settings, chosen: Any, likelihood, own_units: bool, said: list[str], progress):
         data = chosen.data
-        if not isinstance(settings.inducing, str):
-            settings = settings._replace(inducing=given_points(settings.inducing, chosen.scaling, data.X.shape[1]))
+        settings = chosen.placed(settings)
         likelihood = Offset.around(likelihood, np.asarray(data.y), np.asarray(data.weight))
         fitted = fit_model(chosen.kernel, likelihood, data, settings, progress, chosen.warm)
         self.selection_ = table(chosen.trials + fitted.trials)
         self._keep(chosen, fitted, own_units, said, fitted.history[-1].total if fitted.history else 0)
 
-    def _keep(self, chosen: Chosen, fitted: Fitted, own_units: bool, said: list[str], limit: int):
+    def _keep(self, chosen: Any, fitted: Fitted, own_units: bool, said: list[str], limit: int):
         host, scaling = lambda tree: jax.tree.map(np.asarray, tree), chosen.scaling
         observed, fitted = chosen.of_target(fitted)
         self.kernel_ = host(fitted.model.kernel)
@@ -198,7 +198,7 @@ class AbstractEstimator(BaseEstimator):
             self.standardiser_ = scaling.of_target()
             self.predictor_ = self.predictor_.moved(self.kernel_, scaling.points)
         points = fitted.model.posterior.points
-        self.inducing_points_ = scaling.points(np.asarray(points[0], np.float64)) if points else None
+        self.inducing_points_ = chosen.points(np.asarray(points[0], np.float64)) if points else None
         self.method_, self.reason_ = fitted.method, fitted.reason
         iterations = fitted.history[-1].step if fitted.history else 0
         self.notes_ = (
@@ -241,8 +241,8 @@ class AbstractEstimator(BaseEstimator):
         return getattr(self, "feature_names_in_", None) if self.encoder_ is None else self.encoder_.feature_names
 
     def predict_latent(self, X, return_std=False):
-        """Mean of the latent function f at the rows of X, [N], or of all C of them, [N, C]; with `return_std` also its
-        standard deviation, of the same shape.
+        """Mean of the latent function f at the rows of X, [N], or of all C of them, [N, C], such as those of several
+        outputs; with `return_std` also its standard deviation, of the same shape.
 
         f is what `likelihood_` describes the target by, p(y | f), its constant mean included: log odds for two classes,
         a logarithm of the rate for counts. For a real target (of "heteroscedastic", the first column) it is in the
@@ -254,7 +254,7 @@ class AbstractEstimator(BaseEstimator):
         mean, std = mean.T + (0.0 if self.mean_ is None else self.mean_), np.sqrt(variance.T)
         if self.likelihood_.additive:
             for column, shift in ((mean, s.target_mean), (std, 0.0)):
-                first = column if column.ndim == 1 else column[:, 0]
+                first = column if column.ndim == 1 or self.outputs_ else column[:, 0]
                 first *= s.target_scale
                 first += shift
         return (mean, std) if return_std else mean
@@ -273,6 +273,8 @@ class AbstractEstimator(BaseEstimator):
         `rows` rows of X, fewer for large models. Exact for real targets; for others and warped ones intervals are of
         first order in the uncertainty of f (methods j). Raises ValueError where groups do not have each column once.
         """
+        if self.outputs_ is not None:
+            raise ValueError("effects are of one output, and this model has several: fit each by itself")
         return effects_of(self, self._inputs(X), groups, level, whole("rows", rows))
 
     def _outputs(self) -> np.ndarray:
@@ -366,15 +368,3 @@ def _refuse_unfit(likelihood, scaled, y, weight):
             f"the likelihood {likelihood.name} gives log p(y | f = 0) = {value[row]:g} for the target {y[row]:g} in "
             f"row {row}{aside} ({bad.sum()} such rows): use a likelihood for such targets"
         )
-
-
-def given_points(points: Any, scaling: Standardiser, D: int) -> np.ndarray:
-    """Inducing points given as an array, scaled."""
-    points = numbers("inducing", points)
-    if points.ndim != 2 or len(points) == 0:
-        raise ValueError(f"inducing has shape {points.shape}: give an array [M, {D}] of at least one point")
-    if points.shape[1] != D:
-        raise ValueError(f"inducing has {points.shape[1]} columns, but X has {D}: give an array [M, {D}]")
-    if not np.isfinite(points).all():
-        raise ValueError("inducing contains NaN or infinity: give finite points")
-    return scaling.inputs(points)

@@ -16,6 +16,7 @@ from ..starts.expressions import is_expression
 __all__ = [
     "checked",
     "no_type_check",
+    "noise_of_rows",
     "numbers",
     "positive",
     "refuse_large",
@@ -168,6 +169,16 @@ def weights(sample_weight: Any, X: np.ndarray, precision: str) -> np.ndarray:
             f"{precision}: a weight says how often its row was seen; divide the weights by their mean"
         )
     return weight
+
+
+def noise_of_rows(noise_variance: Any, X: np.ndarray) -> np.ndarray:
+    """Known noise variances [N]. Raises ValueError where they are none."""
+    noise = numbers("noise_variance", noise_variance)
+    if noise.shape != (len(X),):
+        raise ValueError(f"noise_variance has shape {noise.shape}, but X has {len(X)} rows: give one number a row")
+    if not ((noise >= 0) & (noise < np.inf)).all():
+        raise ValueError("noise_variance must be zero or positive in every row")
+    return noise
 
 
 def refuse_non_finite(X: np.ndarray, names: Any, target: np.ndarray | None = None) -> None:

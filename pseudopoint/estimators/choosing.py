@@ -15,8 +15,9 @@ from ..posteriors import Model
 from ..processes import computing
 from ..recipes import Fitted, Found, Trial, search
 from ..starts.responses import response
+from .checks import numbers
 
-__all__ = ["Chosen", "as_chosen", "searched", "table"]
+__all__ = ["Chosen", "as_chosen", "given_points", "searched", "table"]
 
 FEWEST = 20  # rows: fewer tell nothing of kernels and warps
 
@@ -32,6 +33,16 @@ class Chosen(NamedTuple):
     warp: Any = None
     jacobian: float = 0.0
     trials: tuple[Trial, ...] = ()
+
+    def placed(self, settings: Settings) -> Settings:
+        """The settings with inducing points, where these are given as an array, scaled."""
+        if isinstance(settings.inducing, str):
+            return settings
+        return settings._replace(inducing=given_points(settings.inducing, self.scaling, self.data.X.shape[1]))
+
+    def points(self, Z: np.ndarray) -> np.ndarray:
+        """Inducing points in the units of X."""
+        return self.scaling.points(Z)
 
     def of_target(self, fitted: Fitted) -> tuple[AbstractLikelihood, Fitted]:
         """The likelihood of the target itself, and the fit with bounds on its evidence."""
@@ -49,10 +60,12 @@ def searched(
     scaling: Standardiser,
     scale_target: bool,
     least: float = np.inf,
+    levels: np.ndarray | None = None,
 ) -> Found | None:
     """What the search finds, of standardised data; None where there is none: `effort="fast"`, a kernel object, columns
     or a real target that are not scaled, an optimiser or posterior by name, few rows, or a constant target. `least` is
-    the least target of all rows, where `data` are a sample.
+    the least target of all rows, where `data` are a sample. Targets of several columns are `levels`, whose rows the
+    target counts.
 
     Raises ValueError for a warp that is asked for where there is none.
     """
@@ -79,7 +92,9 @@ def searched(
     zeros = np.where(scaling.varies, -scaling.mean / scale, -np.inf)
     zero = -scaling.target_mean / scaling.target_scale if least > 0 else np.inf
     with computing("float64"):  # whatever the fit's own precision
-        y, levels = response(likelihood, np.asarray(data.y, float), np.asarray(data.weight, float))
+        y = np.asarray(data.y, float)
+        if levels is None:
+            y, levels = response(likelihood, y, np.asarray(data.weight, float))
         if not np.ptp(y) > 0:  # of a likelihood that says nothing of where its rows are
             return None
         rows = data if additive else dataset(data.X, y, data.weight, dtype=data.X.dtype)
@@ -102,6 +117,18 @@ def as_chosen(found: Found, X: np.ndarray, data: Dataset, scaling: Standardiser,
         y = found.target(y)
     warped = dataset(scaling.inputs(X, precision), y, data.weight, data.noise, dtype=precision)
     return Chosen(found.base, warped, scaling, found.model, found.target, jacobian, found.trials)
+
+
+def given_points(points: Any, scaling: Standardiser, D: int) -> np.ndarray:
+    """Inducing points given as an array, scaled."""
+    points = numbers("inducing", points)
+    if points.ndim != 2 or len(points) == 0:
+        raise ValueError(f"inducing has shape {points.shape}: give an array [M, {D}] of at least one point")
+    if points.shape[1] != D:
+        raise ValueError(f"inducing has {points.shape[1]} columns, but X has {D}: give an array [M, {D}]")
+    if not np.isfinite(points).all():
+        raise ValueError("inducing contains NaN or infinity: give finite points")
+    return scaling.inputs(points)
 
 
 def table(trials: Sequence[Trial]) -> dict[str, Any]:

@@ -45,6 +45,8 @@ def densities(model: Any, X: Any, y: Any, sample_weight: Any, noise: np.ndarray 
 
 
 def _refuse(model: Any, likelihood: Any) -> None:
+    if model.outputs_ is not None:
+        raise ValueError("rows left out in closed form are of one output: refit without them, as cross_val_score does")
     if likelihood.gaussian_noise is None or model.method_ not in ("exact", "collapsed"):
         raise ValueError(
             "rows left out in closed form are for a Gaussian likelihood and method='exact' or 'collapsed', not for the "

@@ -1,16 +1,18 @@
 """What estimators compute from a predictor, a likelihood p(y | f) and scaled rows X [N, D].
 
-All but `draw` and `joint` are compiled and applied in blocks of rows by `serving.evaluate`.
+All but draws and joint covariances are compiled and applied in blocks of rows by `serving.evaluate`.
 """
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from ..linalg import factorise
 
 __all__ = [
     "draw",
     "joint",
+    "joint_outputs",
     "latent",
     "latent_mean",
     "log_density",
@@ -18,6 +20,7 @@ __all__ = [
     "mean",
     "mean_of_paths",
     "moments",
+    "with_noise",
 ]
 
 
@@ -42,8 +45,8 @@ def moments(predictor, likelihood, X):
 
 
 def log_density(predictor, likelihood, X, y):
-    """log p(yᵢ | xᵢ), [N]."""
-    return likelihood.log_density(*predictor(X), y)
+    """log p(yᵢ | xᵢ), [N]; of y [N, P], [P, N]."""
+    return likelihood.log_density(*predictor(X), y.T)
 
 
 def log_probabilities(predictor, likelihood, X):
@@ -66,6 +69,12 @@ def joint(predictor, likelihood, X):
 
 
 @jax.jit
+def joint_outputs(predictor, X):
+    """Joint covariance of several outputs without noise, [P, N, P, N]."""
+    return predictor.joint(X)
+
+
+@jax.jit
 def draw(predictor, X, noise):
     """Joint draws of the latent functions at the rows of X, [S, N] or [C, S, N], from standard normal noise of that
     shape.
@@ -80,3 +89,12 @@ def draw(predictor, X, noise):
     K = predictor.covariance(X) / scale[..., :, None] / scale[..., None, :] + eye
     root = scale[..., :, None] * jnp.vectorize(lambda K: factorise(K).L, signature="(n,n)->(n,n)")(K)
     return predictor(X)[0][..., None, :] + noise @ root.mT
+
+
+def with_noise(likelihood, draws, state):
+    """Draws [..., S, N] of functions with normal noise of one variance, or of one for each output. Raises ValueError
+    for other likelihoods."""
+    if likelihood.gaussian_noise is None:
+        raise ValueError(f"noise=True is for normal noise of one variance, and the likelihood is {likelihood.name}")
+    std = np.sqrt(np.asarray(likelihood.gaussian_noise)).reshape((-1,) + (1,) * (draws.ndim - 1))
+    return draws + std * state.standard_normal(draws.shape)

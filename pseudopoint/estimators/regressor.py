@@ -18,9 +18,9 @@ from ..likelihoods import AbstractLikelihood, quantile
 from ..metrics import interval
 from ..optimise.result import Progress
 from ..processes import computing
-from . import notes, predictive
+from . import notes, outputs, predictive
 from .base import AbstractEstimator
-from .checks import no_type_check, numbers, refuse_non_finite, shown, store, whole
+from .checks import no_type_check, noise_of_rows, numbers, refuse_non_finite, shown, store, truth, whole
 from .frames import given
 from .left_out import densities
 from .serving import apply_learned, evaluate, in_blocks
@@ -52,9 +52,10 @@ class GPRegressor(RegressorMixin, AbstractEstimator):
     bound_, bound_vfe_, upper_bound_ : lower bounds on the log evidence of the scaled target, and an upper bound, in
     nats (infinite where none is known). inducing_points_ : [M, D] in the units and columns of X (None for "exact").
     encoder_ : what encodes the columns of a table, None where X was an array. columns_ : their names.
-    levels_ : the values of an ordinal target. predictor_ : all that predicts. history_ : arrays step, bound,
-    gradient_norm, step_size, rejected, seconds. n_iter_, n_rejected_, converged_. notes_ : sentences that a user should
-    read: rows that were merged or are far from all others, a limit that was reached, weights of an unusual sum, …
+    levels_ : the values of an ordinal target. outputs_ : the names of several outputs. predictor_ : all that predicts.
+    history_ : arrays step, bound, gradient_norm, step_size, rejected, seconds. n_iter_, n_rejected_, converged_.
+    notes_ : sentences that a user should read: rows that were merged or are far from all others, a limit that was
+    reached, weights of an unusual sum, …
 
     Examples
     --------
@@ -78,6 +79,8 @@ class GPRegressor(RegressorMixin, AbstractEstimator):
         likelihood: names.RegressionLikelihood | AbstractLikelihood = "auto",
         input_warp: names.InputWarp = "auto",
         target_warp: names.TargetWarp = "auto",
+        outputs: names.Outputs = "independent",
+        num_latents: int | None = None,
         effort: names.Effort = "balanced",
         method: names.Method = "auto",
         optimiser: names.Optimiser = "auto",
@@ -111,8 +114,9 @@ class GPRegressor(RegressorMixin, AbstractEstimator):
         checkpoint=None,
         resume: bool = False,
     ):
-        """Fit to X [N, D] and y [N]; or to a table X by name (Parquet or CSV files, a folder or glob of them, a table
-        of Arrow, a DataFrame) whose column is called y, part by part, so that it need not fit into memory.
+        """Fit to X [N, D] and y [N], or y [N, P] of P outputs with NaN in gaps (docs/several_outputs.md); or to a table
+        X by name (Parquet or CSV files, a folder or glob of them, a table of Arrow, a DataFrame) whose column is called
+        y, part by part, so that it need not fit into memory.
 
         X may be a table (pandas, polars, Arrow) of numbers, text, categories, true/false values, dates and gaps, which
         are encoded as the command line's tables are (docs/tables.md); rows whose target is a gap are then left out, and
@@ -134,12 +138,15 @@ class GPRegressor(RegressorMixin, AbstractEstimator):
         if self._is_streamed(X, y, checkpoint, resume):
             refused = {"sample_weight": sample_weight, "noise_variance": noise_variance}
             return self._fit_streamed(X, y, refused, checkpoint, resume, progress)
+        if outputs.several_columns(y):
+            refused = {"noise_variance": noise_variance}
+            return self._whole(lambda model: outputs.fit_outputs(model, X, y, refused, sample_weight, progress))
         return self._whole(lambda model: model._fit(X, y, sample_weight, noise_variance, progress=progress))
 
     def _fit_source(self, at):
         from .streaming import learn_source
 
-        settings = self._settings()
+        outputs.refuse_alone(settings := self._settings())
         likelihood = regression_likelihood(settings.likelihood, settings.initial_noise)
         if likelihood.support == "classes":
             raise ValueError("an ordinal target needs the rows in memory: use another likelihood")
@@ -147,18 +154,18 @@ class GPRegressor(RegressorMixin, AbstractEstimator):
         if max(abs(learned.target.least), abs(learned.target.most)) > LARGEST_TARGET:
             raise ValueError(f"the target holds numbers beyond {LARGEST_TARGET:g}: give it in a larger unit")
         scale_target = settings.scale_target and likelihood.support == "real"
-        self.levels_ = None
+        self.levels_ = self.outputs_ = None
         learn_source(self, settings, at, learned, lambda y: y, scale_target, likelihood.make)
 
     def _fit(self, X, y, sample_weight, noise_variance=None, *, progress=None, encoder=None):
-        settings = self._settings()
+        outputs.refuse_alone(settings := self._settings())
         likelihood = regression_likelihood(settings.likelihood, settings.initial_noise)
         rows = given(self, X, y, sample_weight, noise_variance, classes=False, encoder=encoder)
         X, y, (sample_weight, noise_variance) = rows.X, rows.y, rows.columns
         _refuse_bad_target(y)
         X, y, weight = self._check_rows(X, y, sample_weight, y_numeric=True)
         y = numbers("the target", y)
-        known = np.zeros(len(y)) if noise_variance is None else _check_noise(noise_variance, X)
+        known = np.zeros(len(y)) if noise_variance is None else noise_of_rows(noise_variance, X)
         if noise_variance is not None and not likelihood.known_noise:
             raise ValueError(f"noise_variance has no meaning for the likelihood {likelihood.name}: leave it out")
         check_target(likelihood, y, rows.places)
@@ -166,7 +173,7 @@ class GPRegressor(RegressorMixin, AbstractEstimator):
         constant = bool(np.all(seen == seen[0]))
         if constant and likelihood.support == "classes":  # one level has no edge to another
             likelihood = regression_likelihood("gaussian", settings.initial_noise)
-        self.levels_ = likelihood.levels(seen)
+        self.levels_, self.outputs_ = likelihood.levels(seen), None
         target = y
         if self.levels_ is not None:
             target = np.searchsorted(self.levels_, y).clip(0, len(self.levels_) - 1).astype(np.float64)
@@ -185,7 +192,8 @@ class GPRegressor(RegressorMixin, AbstractEstimator):
 
     def predict(self, X, return_std=False, return_cov=False):
         """Mean of y at the rows of X [N, D], in the units of y; with `return_std` also its standard deviation [N], with
-        `return_cov` its joint covariance [N, N]. Both include the noise.
+        `return_cov` its joint covariance [N, N]. Both include the noise. Of P outputs mean and standard deviation are
+        [N, P], and the covariance of all of them together is [N, P, N, P].
 
         The covariance is that of f plus the noise variance on its diagonal, which is the squared standard deviation. It
         is for real targets and at most 5,000 rows. The mean alone takes O(M) a row, mean and standard deviation O(M²),
@@ -196,11 +204,17 @@ class GPRegressor(RegressorMixin, AbstractEstimator):
             raise RuntimeError("ask for return_std or return_cov: the covariance has the variances on its diagonal")
         rows = self._inputs(X)
         if return_cov:
-            return self._joint_moments(rows)
+            self._refuse_many(rows)
+            return self._joint_moments(rows) if self.outputs_ is None else outputs.joint_moments(self, rows)
         if not return_std and self.levels_ is None:
-            return self._in_units(evaluate(self, predictive.mean, rows))
+            return self._in_units(evaluate(self, predictive.mean, rows).T)
         mean, std = self._moments(rows)
         return (mean, std) if return_std else mean
+
+    def __sklearn_tags__(self):
+        tags = RegressorMixin.__sklearn_tags__(self)
+        tags.target_tags.multi_output = True
+        return tags
 
     def _predictions(self, X):
         return self.predict(X), self.predict(X, return_std=True), self.predict_interval(X)
@@ -209,7 +223,8 @@ class GPRegressor(RegressorMixin, AbstractEstimator):
         return np.array([[self.standardiser_.target_scale]]) if self.levels_ is None else self.levels_[None, :]
 
     def predict_interval(self, X, level=0.9):
-        """Central intervals that hold y with probability `level`: [N, 2], lower and upper ends, in the units of y.
+        """Central intervals that hold y with probability `level`: [N, 2], lower and upper ends, in the units of y; of P
+        outputs [N, P, 2].
 
         The ends are the quantiles (1 ∓ level)/2 of y, f integrated out; for counts and levels they are values of y,
         which hold at least that probability.
@@ -218,7 +233,7 @@ class GPRegressor(RegressorMixin, AbstractEstimator):
             raise ValueError(f"level={shown(level)} must lie between 0 and 1; 0.9 means 90 %")
         rows = self._inputs(X)
         if self.likelihood_.gaussian_noise is not None:
-            return np.column_stack(interval(*self._moments(rows), level))
+            return np.stack(interval(*self._moments(rows), level), axis=-1)
         mean, variance = evaluate(self, predictive.latent, rows)
         with computing(self._precision):
             ends = [
@@ -229,11 +244,17 @@ class GPRegressor(RegressorMixin, AbstractEstimator):
         return np.sort(np.column_stack([self._in_units(end) for end in ends]), axis=1)
 
     def log_density(self, X, y):
-        """log p(yᵢ | xᵢ) for every row, [N], per unit of y; a log probability for counts and levels."""
+        """log p(yᵢ | xᵢ) for every row, [N], per unit of y; a log probability for counts and levels.
+
+        Of y [N, P] that of every output by itself, [N, P]: NaN in the gaps.
+        """
         rows = self._inputs(X)
         y = numbers("y", y)
-        if y.shape != (len(rows),):
-            raise ValueError(f"y has shape {y.shape}, but X has {len(rows)} rows")
+        shape = (len(rows),) if self.outputs_ is None else (len(rows), len(self.outputs_))
+        if y.shape != shape:
+            raise ValueError(f"y has shape {y.shape}, but it must be {shape} for these rows of X")
+        if self.outputs_ is not None:
+            return outputs.density_of_outputs(self, rows, y)
         refuse_non_finite(np.empty((0, 0)), None, y)
         s, codes = self.standardiser_, y
         if self.levels_ is not None:
@@ -251,7 +272,7 @@ class GPRegressor(RegressorMixin, AbstractEstimator):
         seen every row: compare models by it, and report rows that were held out. Of a row of weight w > 1 one of w
         copies is left out. The sum is the pseudo-likelihood. Raises ValueError for other likelihoods and methods.
         """
-        noise = None if noise_variance is None else _check_noise(noise_variance, self._inputs(X))
+        noise = None if noise_variance is None else noise_of_rows(noise_variance, self._inputs(X))
         return densities(self, X, y, sample_weight, noise, None)
 
     def kfold_log_density(self, X, y, folds, sample_weight=None, *, noise_variance=None):
@@ -260,24 +281,28 @@ class GPRegressor(RegressorMixin, AbstractEstimator):
         As `loo_log_density`, in closed form (methods h.3): for rows that belong together, such as those of one patient
         or one week, of which one tells of the others. A fold of n rows takes n³ more.
         """
-        noise = None if noise_variance is None else _check_noise(noise_variance, self._inputs(X))
+        noise = None if noise_variance is None else noise_of_rows(noise_variance, self._inputs(X))
         return densities(self, X, y, sample_weight, noise, folds)
 
-    def sample_y(self, X, n_samples=1, random_state=0):
-        """Functions drawn from the posterior, at the rows of X: [N, n_samples], in the units of y.
+    def sample_y(self, X, n_samples=1, random_state=0, *, noise=False):
+        """Functions drawn from the posterior, at the rows of X: [N, n_samples], in the units of y; of P outputs, drawn
+        jointly, [N, P, n_samples].
 
-        A draw is E[y | f] for one f, without the noise that `predict` includes. Rows are drawn jointly. Raises
-        ValueError beyond 5,000 of them, where the joint covariance is too large.
+        A draw is E[y | f] for one f; with `noise` it is y, for normal noise of one variance. Rows are drawn jointly.
+        Raises ValueError beyond 5,000 of them, where the joint covariance is too large, and for other noise.
         """
-        rows, n = self._inputs(X), whole("n_samples", n_samples)
-        _refuse_many(rows)
-        lead = () if self.likelihood_.latents == 1 else (self.likelihood_.latents,)
+        rows, n, state = self._inputs(X), whole("n_samples", n_samples), check_random_state(random_state)
+        self._refuse_many(rows)
         # Row by row: what later rows are does not matter to those before them.
-        noise = check_random_state(random_state).standard_normal((len(rows), n, *lead)).T.astype(self._precision)
-        with computing(self._precision):
-            f = predictive.draw(self.predictor_, self.standardiser_.inputs(rows, self._precision), noise)
-            draws = np.asarray(self._observed().moments(f).mean, np.float64)
-        return self._in_units(draws).T
+        normal = state.standard_normal((len(rows), n, *self.predictor_.leading)).T.astype(self._precision)
+        if self.outputs_ is not None:
+            draws = outputs.joint_draws(self, rows, normal)
+        else:
+            with computing(self._precision):
+                f = predictive.draw(self.predictor_, self.standardiser_.inputs(rows, self._precision), normal)
+                draws = np.asarray(self._observed().moments(f).mean, np.float64)
+        draws = predictive.with_noise(self.likelihood_, draws, state) if truth("noise", noise) else draws
+        return np.swapaxes(self._in_units(draws.T), 1, -1)
 
     def paths(self, n=1, random_state=None, *, features=1024) -> Callable[[Any], np.ndarray]:
         """n functions drawn from the posterior, to be evaluated anywhere, again and again: X [N, D] ↦ [n, N], the mean
@@ -286,6 +311,7 @@ class GPRegressor(RegressorMixin, AbstractEstimator):
         O(N(M + features)) for each function. Raises TypeError for a kernel of unknown spectrum, and for White.
         """
         check_is_fitted(self)
+        outputs.refuse_outputs(self, "paths")
         n, features = whole("n", n), whole("features", features)
         fitted = self._copy()  # a later fit of this estimator does not change what was drawn
         seed = int(check_random_state(random_state).randint(2**31 - 1))
@@ -312,12 +338,17 @@ class GPRegressor(RegressorMixin, AbstractEstimator):
             mean = levels @ p
             std = np.sqrt(np.sum((levels[:, None] - mean) ** 2 * p, axis=0))
             return np.ldexp(mean, exponent), np.ldexp(std, exponent)
-        mean, variance = evaluate(self, predictive.moments, rows)
+        mean, variance = (part.T for part in evaluate(self, predictive.moments, rows))
         mean *= self.standardiser_.target_scale  # in place, as a million rows are 8 MB a copy
         mean += self.standardiser_.target_mean
         std = np.sqrt(variance, out=variance)
         std *= self.standardiser_.target_scale  # whose square may overflow
         return mean, std
+
+    def _refuse_many(self, rows):
+        N, most = len(rows), MAX_JOINT_ROWS // len(self.outputs_ or (1,))
+        if N > most:
+            raise ValueError(f"{N} rows together need a {N}² matrix: pass at most {most}")
 
     def _joint_moments(self, rows):
         """Mean and joint covariance of y in its own units, at rows that were checked."""
@@ -329,7 +360,6 @@ class GPRegressor(RegressorMixin, AbstractEstimator):
                 f"return_cov is for real targets with noise, y = f + noise; the likelihood {self.likelihood_.name} has "
                 "return_std"
             )
-        _refuse_many(rows)
         mean, std = self._moments(rows)
         with computing(self._precision):
             X = self.standardiser_.inputs(rows, self._precision)
@@ -346,20 +376,6 @@ class GPRegressor(RegressorMixin, AbstractEstimator):
 def _cut(*arrays):
     """Blocks of rows, for quantiles hold some hundred numbers a row."""
     return zip(*(np.array_split(a, -(-a.shape[-1] // 10_000), axis=-1) for a in arrays), strict=True)
-
-
-def _refuse_many(rows):
-    if len(rows) > MAX_JOINT_ROWS:
-        raise ValueError(f"{len(rows)} rows together need a {len(rows)}² matrix: pass at most {MAX_JOINT_ROWS}")
-
-
-def _check_noise(noise_variance, X):
-    noise = numbers("noise_variance", noise_variance)
-    if noise.shape != (len(X),):
-        raise ValueError(f"noise_variance has shape {noise.shape}, but X has {len(X)} rows: give one number a row")
-    if not ((noise >= 0) & (noise < np.inf)).all():
-        raise ValueError("noise_variance must be zero or positive in every row")
-    return noise
 
 
 def _refuse_bad_target(y):

@@ -3,6 +3,7 @@
 A fitted estimator stores a `Predictor`. What is made of it here is never stored, copied or pickled.
 """
 
+import math
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 from typing import Any, ClassVar, NamedTuple
@@ -19,7 +20,7 @@ from ..data import Standardiser
 from ..kernels import AbstractKernel
 from ..linalg import lower_root
 from ..params import Number
-from ..posteriors import Joined, Predictor, Predictors
+from ..posteriors import AbstractOutputs, Joined, Predictor, Predictors
 from ..processes import computing
 
 __all__ = ["SquarePredictor", "TriangularPredictor", "apply_learned", "evaluate", "in_blocks", "is_plain", "served"]
@@ -47,7 +48,7 @@ class SquarePredictor(eqx.Module):
         points = (predictor.Zv,) if predictor.shared else (predictor.Zv, predictor.Zm)
         return cls(predictor.kernel, _prepared(predictor.kernel, points), predictor)
 
-    def __call__(self, X: Float[Array, "N D"]) -> tuple[Float[Array, " N"], Float[Array, " N"]]:
+    def __call__(self, X: Float[Array, "N D"]) -> tuple[Float[Array, "*C N"], Float[Array, " N"]]:
         """Mean and variance of f at the rows of X, each [N]."""
         K = [self.kernel.from_prepared(points, X) for points in self.points]
         return self.predictor.moments(K[0], K[-1], self.kernel.diag(X))
@@ -66,7 +67,7 @@ class TriangularPredictor(eqx.Module):
     kernel: AbstractKernel
     points: tuple
     mean_points: tuple
-    alpha: Float[Number, " M1"]
+    alpha: Float[Number, "*C M1"]
     tiles: tuple[tuple[Float[Number, "_ _"], ...], ...]
 
     @classmethod
@@ -82,7 +83,7 @@ class TriangularPredictor(eqx.Module):
         points, mean_points = (_prepared(predictor.kernel, of) for of in (blocks, mean_blocks))
         return cls(predictor.kernel, points, mean_points, predictor.alpha, tiles)
 
-    def __call__(self, X: Float[Array, "N D"]) -> tuple[Float[Array, " N"], Float[Array, " N"]]:
+    def __call__(self, X: Float[Array, "N D"]) -> tuple[Float[Array, "*C N"], Float[Array, " N"]]:
         """Mean and variance of f at the rows of X, each [N]; the variance is at least ε k(x, x)."""
         prior = self.kernel.diag(X)
         mean = jnp.zeros_like(prior)
@@ -95,7 +96,7 @@ class TriangularPredictor(eqx.Module):
                 self.kernel.from_prepared(points, X)
             )  # one array a tile, so that none is copied for its product
             if not self.mean_points:
-                mean += self.alpha[start:end] @ covariances[-1]
+                mean += self.alpha[..., start:end] @ covariances[-1]
             t = row[0] @ covariances[0]
             for T, K in zip(row[1:], covariances[1:], strict=True):
                 t += T @ K
@@ -108,7 +109,7 @@ def _prepared(kernel, points):
     return tuple(kernel.prepare(Z) for Z in points)
 
 
-def served(predictor: Predictor | Predictors | Joined, precision: str) -> Any:
+def served(predictor: Predictor | Predictors | Joined | AbstractOutputs, precision: str) -> Any:
     """The form that predicts fastest: triangular, but square in float32, or where q leaves more variance than the prior
     along some direction (s > 1)."""
     triangular = precision == "float64" and np.max(predictor.s, initial=0) <= 1 + ROUNDING
@@ -147,7 +148,7 @@ def kept(model: Any) -> _Kept:
             if model.inducing_points_ is None:  # a point at each row, whose number changes with the table
                 predictor = predictor.padded(bucket(len(predictor.Zv)))
             leaves, structure = jax.tree.flatten((served(predictor, precision), model._observed()))
-            width, leaves = len(model.predictor_.Zv) * model.likelihood_.latents, jax.device_put(leaves)
+            width, leaves = len(predictor.Zv) * math.prod(predictor.leading), jax.device_put(leaves)
         learned = model.predictor_, model.likelihood_, precision
         there = _ON_DEVICE[model] = _Kept(*learned, width, structure, leaves, set())
     return there

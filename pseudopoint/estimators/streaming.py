@@ -16,7 +16,7 @@ from ..optimise.result import Progress
 from ..processes import computing, one_blas_thread
 from ..recipes import AbstractKeeper, Trial, fit_rows
 from ..tables import LearnedTable, TableRows, TableSource, arrays_source, learn_table, open_source
-from .base import given_points, in_units_of_inputs, start_kernel
+from .base import in_units_of_inputs, start_kernel
 from .checkpoints import fingerprint, opened
 from .choosing import Chosen, searched, table
 
@@ -142,8 +142,7 @@ def _fit(model, settings, at, learned, raw_rows, raw: Dataset, scale_target, lik
     with closing(raw_rows.scaled(chosen.scaling, chosen.warp, precision)) as rows:
         if chosen.warp is not None:
             chosen = chosen._replace(jacobian=keeper.stage("jacobian", rows.log_slopes))
-        if not isinstance(settings.inducing, str):
-            settings = settings._replace(inducing=given_points(settings.inducing, chosen.scaling, rows.num_columns))
+        settings = chosen.placed(settings)
         centred = Offset.around(described, np.asarray(chosen.data.y), np.asarray(chosen.data.weight))
         given = chosen.kernel, centred, rows, chosen.data, settings, keeper, at.progress, chosen.warm
         fitted = fit_rows(*given)

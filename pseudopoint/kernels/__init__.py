@@ -8,6 +8,7 @@ with respect to r², where none but Matérn-1/2 has a singularity at zero distan
 
 from .additive import *
 from .base import *
+from .coregionalised import *
 from .distance import *
 from .further import *
 from .plain import *

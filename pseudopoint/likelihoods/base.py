@@ -92,8 +92,8 @@ class AbstractLikelihood(Readable):
         """The likelihood of other `parts`."""
         return likelihood
 
-    def at(self, noise: Rows) -> "AbstractLikelihood":
-        """The likelihood of rows with a known noise variance of their own, which most likelihoods ignore."""
+    def at(self, rows: Any) -> "AbstractLikelihood":
+        """The likelihood of the rows of a `Dataset`: with their known noise, which most likelihoods ignore."""
         return self
 
     @abstractmethod

@@ -1,6 +1,6 @@
 """Real targets with normal noise, whose variance is constant or depends on x; and residuals, which tell of that."""
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import jax.numpy as jnp
 import numpy as np
@@ -11,7 +11,7 @@ from ..params import Number, positive, real
 from .base import AbstractLikelihood, Moments, Rows, Slopes
 from .quadrature import expect_bounded, log_expect
 
-__all__ = ["NOISE_FLOOR", "Gaussian", "Heteroscedastic", "LogScale"]
+__all__ = ["NOISE_FLOOR", "Gaussian", "GaussianPerOutput", "Heteroscedastic", "LogScale"]
 
 NOISE_FLOOR = 1e-8
 
@@ -21,21 +21,21 @@ def _log_normal(y, mean, variance):
 
 
 class Gaussian(AbstractLikelihood):
-    """y = f + ε, ε ~ N(0, variance). `variance` is σ², or one number per row after `at`."""
+    """y = f + ε, ε ~ N(0, variance). `variance` is σ², or after `at` one number a row."""
 
     additive: ClassVar[bool] = True
     concave: ClassVar[bool] = True
     shrinks: ClassVar[bool] = True
-    variance: Float[Number, ""] | Float[Number, " N"] = positive(NOISE_FLOOR, default=0.1)
+    variance: Rows = positive(NOISE_FLOOR, default=0.1)
 
     @property
     def gaussian_noise(self) -> Rows:
         """σ²."""
         return self.variance
 
-    def at(self, noise: Rows) -> "Gaussian":
+    def at(self, rows: Any) -> "Gaussian":
         """σ² + noiseᵢ."""
-        return Gaussian(self.variance + noise)
+        return Gaussian(self.variance + rows.noise)
 
     def log_prob(self, f: Rows, y: Rows) -> Rows:
         """−½ log 2πσ² − (y − f)²/(2σ²)."""
@@ -68,6 +68,46 @@ class Gaussian(AbstractLikelihood):
     def shrinkage(self, residual: Rows, weight: Rows) -> Rows:
         """v* = 1/(1 + wᵢdᵢ/σ²), the optimum in closed form (Titsias 2025; methods a.1, a.2)."""
         return 1 / (1 + weight * residual / self.variance)
+
+
+def _of_outputs(name: str) -> Any:
+    """The method of `Gaussian`, with the variance of each output for arrays whose leading axis is that of outputs."""
+
+    def method(self, mean, *others):
+        return getattr(Gaussian(self._leading(mean)), name)(mean, *others)
+
+    return method
+
+
+class GaussianPerOutput(AbstractLikelihood):
+    """y_p = f_p + ε_p, ε_p ~ N(0, variance_p), for P outputs: f and y are [P, N], and a [N] is for P = 1.
+
+    `at` the rows (x, p) of stacked outputs, whose last column is p, it is a `Gaussian` with a variance for each row.
+    """
+
+    additive: ClassVar[bool] = True
+    concave: ClassVar[bool] = True
+    variance: Float[Number, " P"] = positive(NOISE_FLOOR)
+
+    @property
+    def gaussian_noise(self) -> Rows:
+        """σ²_p of each output, [P]."""
+        return self.variance
+
+    def at(self, rows: Any) -> Gaussian:
+        """σ²_p + noiseᵢ at rows (x, p)."""
+        return Gaussian(jnp.asarray(self.variance)[rows.X[..., -1].astype(int)] + rows.noise)
+
+    log_prob = _of_outputs("log_prob")
+    moments = _of_outputs("moments")
+    cdf = _of_outputs("cdf")
+    expectation = _of_outputs("expectation")
+    log_density = _of_outputs("log_density")
+    predict = _of_outputs("predict")
+    predictive_cdf = _of_outputs("predictive_cdf")
+
+    def _leading(self, f: Rows) -> Any:
+        return self.variance.reshape((-1,) + (1,) * (np.ndim(f) - 1))
 
 
 Two = Float[Number, "2 ..."]
@@ -147,9 +187,9 @@ class LogScale(AbstractLikelihood):
     known: Float[Number, ""] | Float[Number, " N"] = real(learn="learn_known", default=0.0)
     learn_known: ClassVar[bool] = False
 
-    def at(self, noise: Rows) -> "LogScale":
+    def at(self, rows: Any) -> "LogScale":
         """known + noiseᵢ."""
-        return LogScale(self.scale, self.known + noise)
+        return LogScale(self.scale, self.known + rows.noise)
 
     def _noise(self, f: Rows) -> Rows:
         return self.scale**2 * jnp.exp(2 * f)

@@ -86,8 +86,8 @@ class Offset(AbstractLikelihood):
     def classes(self) -> int:
         return self.likelihood.classes
 
-    def at(self, noise: Rows) -> "Offset":
-        return Offset(self.likelihood.at(noise), self.constant)
+    def at(self, rows: Any) -> "Offset":
+        return Offset(self.likelihood.at(rows), self.constant)
 
     def shrinkage(self, residual: Rows, weight: Rows) -> Rows:
         return self.likelihood.shrinkage(residual, weight)

@@ -15,7 +15,7 @@ from jaxtyping import Array, Float
 
 from .blocked import lower_product, lower_transposed_product, symmetric_product, tril_product
 from .inverses import Scalar, cholesky, inverse_of_chol, refined_inverse
-from .products import dots, plain_gram, symmetric
+from .products import dots, outer, plain_gram, symmetric
 
 __all__ = [
     "ESCALATIONS",
@@ -72,11 +72,11 @@ class Factor(eqx.Module):
         """½ log |K| = Σ log Lᵢᵢ."""
         return _half_logdet(self.K, self.L, self.inverse)
 
-    def quadratic(self, b: Float[Array, " M"]) -> Scalar:
-        """bᵀ K⁻¹ b = ‖L⁻¹b‖²."""
+    def quadratic(self, b: Float[Array, "M *C"]) -> Scalar:
+        """bᵀ K⁻¹ b = ‖L⁻¹b‖²; of C columns the sum."""
         return _quadratic(self.K, self.inverse, b)
 
-    def solve(self, b: Float[Array, " M"]) -> Float[Array, " M"]:
+    def solve(self, b: Float[Array, "M *C"]) -> Float[Array, "M *C"]:
         """K⁻¹ b."""
         return _solve(self.K, self.inverse, b)
 
@@ -182,17 +182,17 @@ _half_logdet.defvjp(
 @jax.custom_vjp
 def _quadratic(K, inverse, b):
     c = inverse @ b
-    return c @ c
+    return jnp.vdot(c, c)
 
 
 def _quadratic_fwd(K, inverse, b):
     c = inverse @ b
-    return c @ c, inverse.T @ c
+    return jnp.vdot(c, c), inverse.T @ c
 
 
 def _quadratic_bwd(solution, g):
     # ∂ bᵀK⁻¹b = −K⁻¹b bᵀK⁻¹ : K̄,  2K⁻¹b : b̄
-    return -g * jnp.outer(solution, solution), None, (2 * g) * solution
+    return -g * outer(solution, solution), None, (2 * g) * solution
 
 
 _quadratic.defvjp(_quadratic_fwd, _quadratic_bwd)
@@ -233,7 +233,7 @@ def _solve_bwd(residuals, g):
     # b̄ = K⁻¹x̄,  K̄ = −½(b̄xᵀ + xb̄ᵀ)
     inverse, x = residuals
     b = _solve(None, inverse, g)
-    return -symmetric(jnp.outer(b, x)), None, b
+    return -symmetric(outer(b, x)), None, b
 
 
 _solve.defvjp(_solve_fwd, _solve_bwd)

@@ -8,7 +8,7 @@ from jaxtyping import Array, Float
 
 from .blocked import symmetric_product
 
-__all__ = ["dots", "gram", "quad_diag", "square", "symmetric"]
+__all__ = ["dots", "gram", "outer", "quad_diag", "square", "symmetric"]
 
 # On CPUs, for matrices of more than LARGE numbers, XLA sums down the columns three times as slowly as it multiplies by
 # ones, and sums over 17,000 columns at once four times as slowly as over pieces of PIECE columns.
@@ -94,3 +94,8 @@ def _gram_bwd(residuals, G):
 
 
 gram.defvjp(lambda A, weight: (plain_gram(A, weight), (A, weight)), _gram_bwd)
+
+
+def outer(a: Float[Array, "M *C"], b: Float[Array, "N *C"]) -> Float[Array, "M N"]:
+    """abᵀ of two vectors, or of two matrices of C columns."""
+    return jnp.outer(a, b) if a.ndim == 1 else a @ b.T

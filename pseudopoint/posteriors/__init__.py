@@ -6,6 +6,7 @@ from .diagonal import *
 from .latents import *
 from .model import *
 from .orthogonal import *
+from .outputs import *
 from .shrunk import *
 from .solve import *
 from .whitened import *

@@ -45,7 +45,8 @@ class Predictor(eqx.Module):
     sⱼ is the variance of q along wⱼ as a share of the prior's; orthogonal to all wⱼ the variance is the prior's.
     `shared` says that Zm and Zv are the same points, so that k(·, x) is computed once. Predictors of several latent
     functions with one kernel share the fields in `common`. `leading` are the leading axes of predictions, here none;
-    `stacked` says whether what `map` returns has them.
+    `stacked` says whether what `map` returns has them. α [C, M1] is of C
+    functions with one variance (`AlikeOutputs`).
     """
 
     common: ClassVar[tuple[str, ...]] = ("kernel", "Zm", "Zv", "jitter")
@@ -54,14 +55,14 @@ class Predictor(eqx.Module):
 
     kernel: AbstractKernel
     Zm: Float[Number, "M1 D"]
-    alpha: Float[Number, " M1"]
+    alpha: Float[Number, "*C M1"]
     Zv: Float[Number, "M2 D"]
     W: Float[Number, "M2 M2"]
     s: Float[Number, " M2"]
     jitter: Float[Number, ""]
     shared: bool = eqx.field(static=True, default=False)
 
-    def __call__(self, X: Float[Array, "N D"]) -> tuple[Float[Array, " N"], Float[Array, " N"]]:
+    def __call__(self, X: Float[Array, "N D"]) -> tuple[Float[Array, "*C N"], Float[Array, " N"]]:
         """Mean and variance of f at the rows of X, each [N]."""
         return self.marginals(X).moments
 
@@ -73,7 +74,7 @@ class Predictor(eqx.Module):
 
     def moments(
         self, Kvx: Float[Array, "M2 N"], Kmx: Float[Array, "M1 N"], prior: Float[Array, " N"]
-    ) -> tuple[Float[Array, " N"], Float[Array, " N"]]:
+    ) -> tuple[Float[Array, "*C N"], Float[Array, " N"]]:
         """Mean and variance of f, each [N], from k(Zv, X), k(Zm, X) and k(x, x).
 
         W comes from a covariance with jitter, so k − ‖w‖² is at least about the jitter; rounding needs the maximum.
@@ -97,13 +98,13 @@ class Predictor(eqx.Module):
         """The predictor from the first `count` of its points, where the others have no effect; of shared points."""
         points, alpha, W, s = (np.asarray(x) for x in (self.Zm, self.alpha, self.W, self.s))
         points, W = points[:count], W[:count, :count]
-        return Predictor(self.kernel, points, alpha[:count], points, W, s[:count], self.jitter, self.shared)
+        return Predictor(self.kernel, points, alpha[..., :count], points, W, s[:count], self.jitter, self.shared)
 
     def padded(self, count: int) -> "Predictor":
         """The predictor with copies of its first point up to `count` points, which have no effect; of shared points."""
         more = count - len(self.Zm)
         points = np.concatenate([self.Zm, np.repeat(np.asarray(self.Zm)[:1], more, axis=0)])
-        alpha, s = (np.pad(x, (0, more)) for x in (self.alpha, self.s))
+        alpha, s = (np.pad(x, [(0, 0)] * (x.ndim - 1) + [(0, more)]) for x in (self.alpha, self.s))
         W = np.pad(self.W, ((0, more), (0, more)))
         return Predictor(self.kernel, points, alpha, points, W, s, self.jitter, self.shared)
 
@@ -135,12 +136,12 @@ def directions(S: Float[Array, "M M"], D: Float[Array, "M K"]) -> tuple[Float[Ar
 class Marginals(NamedTuple):
     """q(fᵢ) = N(mean, explained + residual): aᵢᵀm, aᵢᵀSaᵢ and dᵢ = kᵢᵢ − ‖aᵢ‖², each [N]."""
 
-    mean: Float[Array, " N"]
+    mean: Float[Array, "*C N"]
     explained: Float[Array, " N"]
     residual: Float[Array, " N"]
 
     @property
-    def moments(self) -> tuple[Float[Array, "*C N"], Float[Array, "*C N"]]:
+    def moments(self) -> tuple[Float[Array, "*C N"], Float[Array, "*D N"]]:
         """Mean and variance."""
         return self.mean, self.explained + self.residual
 

@@ -4,10 +4,11 @@ from .families import FAMILIES
 from .keeping import AbstractKeeper, Nothing
 from .methods import fit_model
 from .search import Found, search
-from .settings import Fitted, Settings, Trial, choose_method, choose_num_inducing
+from .settings import COLLAPSED_ROWS, Fitted, Settings, Trial, choose_method, choose_num_inducing
 from .streamed import fit_rows
 
 __all__ = [
+    "COLLAPSED_ROWS",
     "FAMILIES",
     "AbstractKeeper",
     "Fitted",

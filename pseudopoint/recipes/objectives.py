@@ -220,12 +220,12 @@ def explain(model: Any, data: Dataset) -> str:
     for name, values in (("inputs", data.X), ("target", data.y), ("weights", data.weight), ("noise", data.noise)):
         if not np.isfinite(np.asarray(values)).all():
             return f"the {name} contain NaN or infinity: drop or impute those rows"
-    likelihood, count = model.likelihood.at(data.noise), np.count_nonzero(data.weight)
+    likelihood, count = model.likelihood.at(data), np.count_nonzero(data.weight)
     f = jnp.zeros((likelihood.latents, len(data)) if likelihood.latents > 1 else len(data), data.X.dtype)
-    terms = np.asarray(likelihood.expectation(f, f + jnp.mean(model.kernel.diag(data.X)), data.y))
+    terms = np.asarray(likelihood.expectation(f, f + jnp.mean(model.kernel.diag(data.X)), data.y.T))
     bad = ~np.isfinite(terms) & (np.asarray(data.weight) > 0)
     if bad.any():
-        value = float(data.y[int(np.argmax(bad))])
+        value = float(np.ravel(np.asarray(data.y).T)[int(np.argmax(bad))])
         return (
             f"the likelihood {likelihood.name} gives E log p(y | f) = {terms[bad][0]:g} for the (scaled) target "
             f"{value:g}, and for {bad.sum()} of {count} rows: use a likelihood for such targets"

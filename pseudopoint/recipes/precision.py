@@ -1,6 +1,6 @@
 """Whether a fit may start in float32, in which an iteration takes half the time."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
@@ -38,7 +38,7 @@ class Float32Start:
 
     def resolves(self, kernel: AbstractKernel, Z, noise: Any) -> bool:
         """At a noise variance σ², with the mean of k(z, z) over the points as k."""
-        return EPSILON * self.rows * float(_mean_variance(kernel, Z)) <= float(noise)
+        return EPSILON * self.rows * float(_mean_variance(kernel, Z)) <= float(np.min(noise))
 
 
 def float32_start_of(kernel: AbstractKernel, few: Dataset, rows: float, points: Any = None) -> Float32Start | None:
@@ -59,6 +59,8 @@ def leave_one_out_error(few: Dataset) -> float:
     eigendecomposition per lengthscale, so that nothing has to be compiled.
     """
     X, y = (np.asarray(part, float) for part in (few.X, few.y))
+    if y.ndim > 1:
+        return min(leave_one_out_error(replace(few, y=column)) for column in y.T)
     if not (np.isfinite(X).all() and np.isfinite(y).all()):
         return 0.0  # the fit will report what is wrong
     scaling = Standardiser.learn(X, y, np.ones(len(y)), True, True)

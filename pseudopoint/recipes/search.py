@@ -351,7 +351,7 @@ class _Search:
 
 def _covariance(model: Model, data: Dataset) -> Float[Array, "N N"]:
     """K + Σ."""
-    noise: Any = model.likelihood.at(data.noise).gaussian_noise
+    noise: Any = model.likelihood.at(data).gaussian_noise
     return model.kernel(data.X, data.X) + jax.numpy.diag(noise / jax.numpy.where(data.weight > 0, data.weight, 1))
 
 

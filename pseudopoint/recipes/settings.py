@@ -8,7 +8,7 @@ from ..compilation import bucket
 from ..likelihoods import AbstractLikelihood
 from ..names import Settings
 from ..optimise.result import Record
-from ..posteriors import Joined, Model, Predictor, Predictors
+from ..posteriors import AbstractOutputs, Joined, Model, Predictor, Predictors
 
 __all__ = ["Fitted", "Settings", "Trial", "choose_method", "choose_num_inducing", "most_iterations"]
 
@@ -49,7 +49,7 @@ class Fitted(NamedTuple):
     """
 
     model: Model
-    predictor: Predictor | Predictors | Joined
+    predictor: Predictor | Predictors | Joined | AbstractOutputs
     method: str
     reason: str
     bound: float

@@ -172,9 +172,8 @@ def _warm(model, data, settings, prior, dtype) -> Model:
 
 def _limited(learned: Model, model: Model, dtype) -> Model:
     """What few rows cannot show is limited by the start `model` (`_warm`)."""
-    noisier = max(
-        learned.likelihood, model.likelihood, key=lambda likelihood: float(np.asarray(likelihood.gaussian_noise))
-    )
+    noise = lambda likelihood: float(np.mean(likelihood.gaussian_noise))  # of several outputs the mean
+    noisier = max(learned.likelihood, model.likelihood, key=noise)
     kernel, start = limited_lengthscales(learned.kernel, model.kernel), model.kernel.scales
     if kernel.scales is not None and start is not None:
         variance = np.minimum(kernel.scales[1], np.asarray(start[1]))

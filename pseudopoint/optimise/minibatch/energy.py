@@ -65,7 +65,7 @@ def next_precision(likelihood: AbstractLikelihood, P: Any, S: Any, target: Any, 
 
 def row_curvatures(at: Context, projection: Any, tight: bool):
     """βᵢ = −2 ∂/∂V fᵢ E log p(yᵢ | fᵢ) and the majoriser's ωᵢ, each [*C, B], times wᵢN/B."""
-    batch, likelihood = at.batch, at.model.likelihood.at(at.batch.noise)
+    batch, likelihood = at.batch, at.model.likelihood.at(at.batch)
     mean, explained, d = projection.marginals(batch.X)
     v = likelihood.shrinkage(d, batch.weight) if tight else 1.0
     moments = mean, explained + v * d, batch.y

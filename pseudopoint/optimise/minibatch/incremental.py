@@ -248,7 +248,7 @@ def _row_gradients(at: Context, mean, cov, half_logdet) -> RowGradients:
 
 def _sites(at: Context, batch: RowGradients) -> Float[Array, "B K *C"]:
     """(λᵢ, βᵢ), or (λᵢ, βᵢ, ωᵢ)."""
-    likelihood = at.model.likelihood.at(at.batch.noise)
+    likelihood = at.model.likelihood.at(at.batch)
     if not likelihood.majorised:
         return _stacked(batch.alpha + batch.beta * batch.mean, batch.beta)
     moments = batch.mean, batch.variance, at.batch.y
