@@ -197,8 +197,8 @@ def test_products_are_of_full_precision_in_the_scope_and_in_its_threads():
     def precision(_):
         return str(jax.make_jaxpr(lambda a: a @ a)(np.ones((2, 2), np.float32)))
 
-    before = jax.config.jax_default_matmul_precision
+    before = jax.config.values["jax_default_matmul_precision"]
     with processes.computing("float32"):
         found = [precision(0), *processes.side_by_side(precision, [0, 1, 2])]
     assert len(found) == 4 and all("HIGHEST" in text for text in found)
-    assert jax.config.jax_default_matmul_precision == before and "HIGHEST" not in precision(0)
+    assert jax.config.values["jax_default_matmul_precision"] == before and "HIGHEST" not in precision(0)
