@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from .estimators import GPClassifier as GPClassifier
     from .estimators import GPRegressor as GPRegressor
     from .estimators import TableTransformer as TableTransformer
+    from .export import to_onnx as to_onnx
     from .kernels import RBF as RBF
     from .kernels import ArcCosine as ArcCosine
     from .kernels import Changepoint as Changepoint
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 # of.
 _HOME = {
     "estimators": ["GPClassifier", "GPRegressor", "TableTransformer"],
+    "export": ["to_onnx"],
     "kernels": [
         "RBF",
         "Constant",

@@ -32,6 +32,8 @@ app = typer.Typer(
 )
 Task = StrEnum("Task", list(TASKS))
 AUTO = Task("auto")
+Format = StrEnum("Format", ["onnx"])
+ONNX = Format("onnx")
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
 Table = Annotated[Path, typer.Argument(help="CSV, CSV.gz or Parquet; also a folder or a quoted glob of them.")]
 ModelFile = Annotated[Path, typer.Argument(help="A model file written by fit.")]
@@ -198,6 +200,23 @@ def score(model: ModelFile, table: Table, level: Level = 0.9, as_json: Json = Fa
     from pseudopoint import commands
 
     _show(commands.score_table(model, table, level), as_json)
+
+
+@app.command()
+def export(
+    model: ModelFile,
+    to: Annotated[Format, typer.Option(help="The format; onnx needs pip install 'pseudopoint[onnx]'.")] = ONNX,
+    out: Annotated[Path | None, typer.Option(help="Write it here. Default: MODEL with the ending .onnx.")] = None,
+    level: Level = 0.9,
+    as_json: Json = False,
+):
+    """Write a model for other runtimes: its predictions as an ONNX graph.
+
+    Inputs are the columns of the table as they are; outputs are named as those of predict.
+    """
+    from pseudopoint import commands
+
+    _show(commands.export_model(model, out, level), as_json)
 
 
 @app.command()

@@ -33,7 +33,7 @@ from pseudopoint.tables import (
 )
 from pseudopoint.tables import describe as in_words
 
-__all__ = ["demo", "fit_table", "inspect_model", "predict_table", "score_table"]
+__all__ = ["demo", "fit_table", "inspect_model", "load_model", "predict_table", "score_table"]
 
 CHUNK_ROWS = 20_000
 DEMO, DEMO_TARGET = "concrete_demo.csv.gz", "strength_MPa"
@@ -127,7 +127,7 @@ def predict_table(model_file: str | Path, table: str | Path, out: str | Path, le
     Regression: columns TARGET_mean, TARGET_std, TARGET_lower_90 and TARGET_upper_90 (at level 0.9).
     Classification: TARGET_predicted, the most probable label, and its probability TARGET_p_LABEL for every class.
     """
-    kind, _ = _load(model_file, level)
+    kind, _ = load_model(model_file, level)
     rows, oddities = 0, []
     with write_chunks(out) as writer:
         for frame in table_chunks(table, CHUNK_ROWS, kind.encoder):
@@ -139,7 +139,7 @@ def predict_table(model_file: str | Path, table: str | Path, out: str | Path, le
 
 def score_table(model_file: str | Path, table: str | Path, level: float = LEVEL) -> Result:
     """How well a saved model predicts a table that holds the target: the measures of `Regression`, `Classification`."""
-    kind, _ = _load(model_file, level)
+    kind, _ = load_model(model_file, level)
     tally = kind.tally()
     scored = kind.score(table_chunks(table, CHUNK_ROWS, kind.encoder), tally.add)
     if scored.rows == 0:
@@ -150,7 +150,7 @@ def score_table(model_file: str | Path, table: str | Path, level: float = LEVEL)
 
 def inspect_model(model_file: str | Path) -> Result:
     """What a model file holds."""
-    kind, extra = _load(model_file)
+    kind, extra = load_model(model_file)
     model, encoder, header = kind.model, kind.encoder, describe(model_file)
     scales = lengthscales(model)
     in_units = (
@@ -175,7 +175,7 @@ def demo(out: str | Path, progress: Progress | None = None) -> Result:
         files: dict[str, Any] = {"out": model_file, "report": folder / "report.html"}
         result = fit_table(table, DEMO_TARGET, refit=False, progress=progress, **files)
         _, held_out = split(read_table(table), 0.1, 0)
-        kind, _ = _load(model_file)
+        kind, _ = load_model(model_file)
         with write_chunks(folder / "predictions.csv") as writer:
             predicted = kind.predictions(kind.encoder.inputs(held_out)[0])
             writer.append(pd.concat([held_out[[DEMO_TARGET]].reset_index(drop=True), predicted], axis=1))
@@ -237,7 +237,7 @@ def reported(
     return {"report": str(report)}
 
 
-def _load(model_file, level: float = LEVEL) -> tuple[AbstractKind, dict[str, Any]]:
+def load_model(model_file: str | Path, level: float = LEVEL) -> tuple[AbstractKind, dict[str, Any]]:
     """The model and its encoder, of either kind, and what was saved beside them."""
     classes = describe(model_file)["kind"] == GPClassifier.__name__
     model, extra = (GPClassifier if classes else GPRegressor).load_with_extra(model_file)
