@@ -88,6 +88,9 @@ Time = Annotated[
 Weights = Annotated[
     str | None, typer.Option(metavar="COLUMN", help="The column that says how often a row was seen; no input.")
 ]
+Exposure = Annotated[
+    str | None, typer.Option(metavar="COLUMN", help="What a count refers to, such as time or persons; for poisson.")
+]
 Missing = Annotated[
     list[str] | None, typer.Option(metavar="WORD", help="A word that marks a missing value; may be repeated.")
 ]
@@ -116,6 +119,7 @@ def fit(
     time: Time = None,
     refit: Annotated[bool, typer.Option(help="Whether the model is fitted to all rows once it is measured.")] = True,
     weights: Weights = None,
+    exposure: Exposure = None,
     missing: Missing = None,
     stream: Stream = None,
     checkpoint: Checkpoint = None,
@@ -136,6 +140,7 @@ def fit(
         files = {"test": test, "out": out, "report": report, "checkpoint": checkpoint}
         options: dict[str, Any] = {"task": str(task), "test_fraction": test_fraction, "missing": missing or ()}
         options |= {"stream": stream, "resume": resume, "refit": refit, "weights": weights}
+        options |= {"exposure": exposure}
         options |= {"test_from": test_from, "test_last": test_last, "time_column": time}
         try:
             result = commands.fit_table(table, target, **options, **files, **_given(settings), progress=bar.fitted)

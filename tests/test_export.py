@@ -1,6 +1,6 @@
 """Models exported to ONNX predict in onnxruntime what they predict here; what cannot be exported is refused."""
 
-# pyright: reportArgumentType=false, reportAttributeAccessIssue=false
+# pyright: reportArgumentType=false, reportAttributeAccessIssue=false, reportCallIssue=false, reportOptionalCall=false
 
 import json
 

@@ -14,7 +14,7 @@ import pandas as pd
 from pseudopoint.commands.about import about, chosen, kernel_variance, lengthscales
 from pseudopoint.commands.choice import choose_task
 from pseudopoint.commands.enough import advice
-from pseudopoint.commands.held_out import HeldOut, rows_of, split
+from pseudopoint.commands.held_out import HeldOut, learned_encoder, rows_of, split
 from pseudopoint.commands.kinds import LEVEL, AbstractKind, Classification, Regression, Result, Scored
 from pseudopoint.commands.reporting import report_of
 from pseudopoint.estimators import GPClassifier, GPRegressor
@@ -53,6 +53,7 @@ def fit_table(
     time_column: str | None = None,
     refit: bool = True,
     weights: str | None = None,
+    exposure: str | None = None,
     missing: Collection[str] = (),
     out: str | Path | None = None,
     report: str | Path | None = None,
@@ -68,7 +69,8 @@ def fit_table(
     `test_from` on or the share `test_last`, by the column `time_column` (default: the one column of dates); or the
     table `test`. Of these, rows whose class training never had are counted and not measured. Then the model is fitted
     to all rows of `table`, unless `refit` is False: the measures, and the pictures of the report, are those of the fit
-    without the rows held out. The column `weights` says how often a row was seen; it is no input. Cells that hold one
+    without the rows held out. The column `weights` says how often a row was seen, `exposure` what a count refers to (as
+    in `GPRegressor.fit`); they are no inputs. Cells that hold one
     of the words in `missing` are gaps, here and in every table that the model meets. Raises TableError, FitError or
     ValueError, each with one sentence.
     """
@@ -76,16 +78,21 @@ def fit_table(
     check_places(out, report)
     frame, classes, why = choose_task(table, target, task, likelihood, missing)
     make = partial(make_estimator, classes, settings, likelihood, random_state)
-    rows = rows_of(frame, target, make(), classes, held_out, missing, weights)
+    if exposure is not None and (classes or exposure in (target, weights)):
+        raise ValueError(
+            f"--exposure {exposure!r} is for counts, and a column of its own: name another, or leave it out"
+        )
+    rows = rows_of(frame, target, make(), classes, held_out, missing, weights, exposure)
     start = time.perf_counter()
-    measured = _fitted(make(), rows.train, rows.encoder, rows.weight, progress)
+    fitted = partial(_fitted, weight=rows.weight, exposure=exposure, progress=progress)
+    measured = fitted(make(), rows.train, rows.encoder)
     some = [] if rows.held_out is None or not len(rows.held_out) else [rows.held_out]
     scored = measured.kind.score(some, keep=report is not None) if some else None
     refitted = refit and test is None and scored is not None and scored.rows > 0
     final, learned = measured, rows.learned
     if refitted:
-        encoder, learned = TableEncoder.learn(rows.whole, target, classes, missing)
-        final = _fitted(make(), rows.whole, encoder, rows.weight, progress)
+        encoder, learned = learned_encoder(rows.whole, target, classes, missing, exposure)
+        final = fitted(make(), rows.whole, encoder)
     result = _result(final, why, time.perf_counter() - start, refitted)
     if scored is not None:
         result["test"] = measured.kind.measures(scored) if scored.rows else None
@@ -103,13 +110,20 @@ class Fitted(NamedTuple):
 
 
 def _fitted(
-    model: Any, frame: pd.DataFrame, encoder: TableEncoder, weight: pd.Series | None, progress: Progress | None
+    model: Any,
+    frame: pd.DataFrame,
+    encoder: TableEncoder,
+    weight: pd.Series | None,
+    exposure: str | None,
+    progress: Progress | None,
 ) -> Fitted:
     """The model fitted to the rows of a table that has targets."""
     weights = None if weight is None else weight.loc[frame.index].to_numpy()
     X, y = encoder.inputs(frame)[0], encoder.target(frame)
-    model.fit_encoded(encoder, X, y, weights, progress)
-    return Fitted((Classification if encoder.classes else Regression)(model, encoder), X, y)
+    kind = (Classification if encoder.classes else Regression)(model, encoder, LEVEL, exposure)
+    more = {} if exposure is None else {"exposure": kind.exposures(frame)}
+    model.fit_encoded(encoder, X, y, weights, progress, **more)
+    return Fitted(kind, X, y)
 
 
 def _result(fitted: Fitted, why: str, seconds: float, refitted: bool) -> Result:
@@ -132,7 +146,7 @@ def predict_table(model_file: str | Path, table: str | Path, out: str | Path, le
     with write_chunks(out) as writer:
         for frame in table_chunks(table, CHUNK_ROWS, kind.encoder):
             X, odd = kind.encoder.encode(frame)
-            writer.append(kind.predictions(X))
+            writer.append(kind.predictions(X, kind.exposures(frame)))
             rows, oddities = rows + len(frame), oddities + odd
     return {"rows": rows, "predictions": str(out), "columns": writer.columns, "notes": in_words(oddities)}
 
@@ -221,7 +235,9 @@ def saved(kind: AbstractKind, result: Result, out) -> Result:
     """Writes the model file, where asked for, and says where it is."""
     if out is None:
         return {}
-    extra = {"encoder": kind.encoder.to_dict()} | {name: result[name] for name in ("rows", "seconds", "test")}
+    extra = {"encoder": kind.encoder.to_dict(), "exposure": kind.exposure} | {
+        name: result[name] for name in ("rows", "seconds", "test")
+    }
     kind.model.save(out, extra=extra)
     return {"model": str(out)}
 
@@ -248,5 +264,7 @@ def load_model(model_file: str | Path, level: float = LEVEL) -> tuple[AbstractKi
         )
     with reading(model_file):
         test = {RENAMED.get(name, name): value for name, value in (extra["test"] or {}).items()}
-        kind = (Classification if classes else Regression)(model, restored(extra["encoder"]), level)
+        kind = (Classification if classes else Regression)(
+            model, restored(extra["encoder"]), level, extra.get("exposure")
+        )
         return kind, extra | {"test": test or None}

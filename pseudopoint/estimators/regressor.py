@@ -21,6 +21,7 @@ from ..processes import computing
 from . import notes, predictive
 from .base import AbstractEstimator
 from .checks import no_type_check, numbers, refuse_non_finite, shown, store, whole
+from .exposure import Rates, checked_exposure, shift
 from .frames import given
 from .left_out import densities
 from .serving import apply_learned, evaluate, in_blocks
@@ -109,6 +110,7 @@ class GPRegressor(RegressorMixin, AbstractEstimator):
         sample_weight=None,
         *,
         noise_variance=None,
+        exposure=None,
         progress: Progress | None = None,
         checkpoint=None,
         resume: bool = False,
@@ -122,9 +124,10 @@ class GPRegressor(RegressorMixin, AbstractEstimator):
 
         Parameters
         ----------
-        sample_weight : [N], optional. Weight 2 means that the row was seen twice.
-        noise_variance : [N], optional. Known noise variance of each row, in squared units of y, on top of the learned
-        σ²; for the Gaussian likelihood. progress : called with a `Record` after every iteration (or segment of
+        sample_weight : [N], optional. Weight 2 means that the row was seen twice. noise_variance : [N], optional. Known
+        noise variance of each row, in squared units of y, on top of the learned σ²; for the Gaussian likelihood.
+        exposure : [N], optional. Counts y ~ Poisson(E λ) over an exposure E (time, area, persons), for
+        likelihood="poisson": λ is learned. progress : called with a `Record` after every iteration (or segment of
         minibatch steps). checkpoint : a folder in which the state of the fit is kept, every minute and when it is
         stopped; with `resume` the fit that was stopped goes on. Such a fit reads arrays part by part, too.
 
@@ -134,9 +137,9 @@ class GPRegressor(RegressorMixin, AbstractEstimator):
         raised, an interrupt included, leaves the estimator as it was.
         """
         if self._is_streamed(X, y, checkpoint, resume):
-            refused = {"sample_weight": sample_weight, "noise_variance": noise_variance}
+            refused = {"sample_weight": sample_weight, "noise_variance": noise_variance, "exposure": exposure}
             return self._fit_streamed(X, y, refused, checkpoint, resume, progress)
-        return self._whole(lambda model: model._fit(X, y, sample_weight, noise_variance, progress=progress))
+        return self._whole(lambda model: model._fit(X, y, sample_weight, noise_variance, exposure, progress=progress))
 
     def _fit_source(self, at):
         from .streaming import learn_source
@@ -152,11 +155,11 @@ class GPRegressor(RegressorMixin, AbstractEstimator):
         self.levels_ = None
         learn_source(self, settings, at, learned, lambda y: y, scale_target, likelihood.make)
 
-    def _fit(self, X, y, sample_weight, noise_variance=None, *, progress=None, encoder=None):
+    def _fit(self, X, y, sample_weight, noise_variance=None, exposure=None, *, progress=None, encoder=None):
         settings = self._settings()
         likelihood = regression_likelihood(settings.likelihood, settings.initial_noise)
-        rows = given(self, X, y, sample_weight, noise_variance, classes=False, encoder=encoder)
-        X, y, (sample_weight, noise_variance) = rows.X, rows.y, rows.columns
+        rows = given(self, X, y, sample_weight, noise_variance, exposure, classes=False, encoder=encoder)
+        X, y, (sample_weight, noise_variance, exposure) = rows.X, rows.y, rows.columns
         _refuse_bad_target(y)
         X, y, weight = self._check_rows(X, y, sample_weight, y_numeric=True)
         y = numbers("the target", y)
@@ -172,8 +175,13 @@ class GPRegressor(RegressorMixin, AbstractEstimator):
         target = y
         if self.levels_ is not None:
             target = np.searchsorted(self.levels_, y).clip(0, len(self.levels_) - 1).astype(np.float64)
+        rates = None if exposure is None else Rates.of(likelihood, target, weight, checked_exposure(exposure, X))
+        if rates is not None:
+            target, weight, likelihood = rates.y, rates.weight, rates.target
         scale_target = settings.scale_target and likelihood.support == "real"
         self._learn(settings, (X, target, weight, known), scale_target, likelihood.make, progress)
+        if rates is not None:
+            rates.finish(self)
         about = notes.constant_target(seen[0]) if constant else self._discrete(seen)
         self.notes_ = (*rows.notes, *self.notes_, *about)
         return self
@@ -185,9 +193,10 @@ class GPRegressor(RegressorMixin, AbstractEstimator):
         noise = float(np.sqrt(self.likelihood_.gaussian_noise)) * self.standardiser_.target_scale
         return notes.discrete_target(y, noise)
 
-    def predict(self, X, return_std=False, return_cov=False):
+    def predict(self, X, return_std=False, return_cov=False, *, exposure=None):
         """Mean of y at the rows of X [N, D], in the units of y; with `return_std` also its standard deviation [N], with
-        `return_cov` its joint covariance [N, N]. Both include the noise.
+        `return_cov` its joint covariance [N, N]. Both include the noise. `exposure` [N] is that of counts, here and
+        below: 1 by default.
 
         The covariance is that of f plus the noise variance on its diagonal, which is the squared standard deviation. It
         is for real targets and at most 5,000 rows. The mean alone takes O(M) a row, mean and standard deviation O(M²),
@@ -197,11 +206,12 @@ class GPRegressor(RegressorMixin, AbstractEstimator):
         if return_std and return_cov:
             raise RuntimeError("ask for return_std or return_cov: the covariance has the variances on its diagonal")
         rows = self._inputs(X)
+        moved = shift(self, exposure, rows)
         if return_cov:
             return self._joint_moments(rows)
         if not return_std and self.levels_ is None:
-            return self._in_units(evaluate(self, predictive.mean, rows))
-        mean, std = self._moments(rows)
+            return self._in_units(evaluate(self, predictive.mean, rows, *moved))
+        mean, std = self._moments(rows, *moved)
         return (mean, std) if return_std else mean
 
     def _predictions(self, X):
@@ -210,7 +220,7 @@ class GPRegressor(RegressorMixin, AbstractEstimator):
     def _outputs(self):
         return np.array([[self.standardiser_.target_scale]]) if self.levels_ is None else self.levels_[None, :]
 
-    def predict_interval(self, X, level=0.9):
+    def predict_interval(self, X, level=0.9, *, exposure=None):
         """Central intervals that hold y with probability `level`: [N, 2], lower and upper ends, in the units of y.
 
         The ends are the quantiles (1 ∓ level)/2 of y, f integrated out; for counts and levels they are values of y,
@@ -221,7 +231,9 @@ class GPRegressor(RegressorMixin, AbstractEstimator):
         rows = self._inputs(X)
         if self.likelihood_.gaussian_noise is not None:
             return np.column_stack(interval(*self._moments(rows), level))
+        moved = shift(self, exposure, rows)
         mean, variance = evaluate(self, predictive.latent, rows)
+        mean = sum(moved, mean)
         with computing(self._precision):
             ends = [
                 np.concatenate([quantile(self._observed(), m, v, p) for m, v in _cut(mean, variance)])
@@ -230,7 +242,7 @@ class GPRegressor(RegressorMixin, AbstractEstimator):
         # Sorted, as the quantiles of nearly one probability are equal up to rounding.
         return np.sort(np.column_stack([self._in_units(end) for end in ends]), axis=1)
 
-    def log_density(self, X, y):
+    def log_density(self, X, y, *, exposure=None):
         """log p(yᵢ | xᵢ) for every row, [N], per unit of y; a log probability for counts and levels."""
         rows = self._inputs(X)
         y = numbers("y", y)
@@ -243,7 +255,8 @@ class GPRegressor(RegressorMixin, AbstractEstimator):
             unknown = self.levels_[codes] != y
             if unknown.any():
                 raise ValueError(f"y holds {y[unknown][0]:g}, which is none of the levels that were learned")
-        return evaluate(self, predictive.log_density, rows, s.target(codes)) - np.log(s.target_scale)
+        moved = shift(self, exposure, rows)
+        return evaluate(self, predictive.log_density, rows, s.target(codes), *moved) - np.log(s.target_scale)
 
     def loo_log_density(self, X, y, sample_weight=None, *, noise_variance=None):
         """log p(yᵢ | xᵢ, all other rows) for every row of a table that the model was fitted to, [N], per unit of y.
@@ -303,7 +316,7 @@ class GPRegressor(RegressorMixin, AbstractEstimator):
             return np.interp(y, np.arange(len(self.levels_)), self.levels_)
         return self.standardiser_.target_mean + self.standardiser_.target_scale * y
 
-    def _moments(self, rows):
+    def _moments(self, rows, *moved):
         """Mean and standard deviation of y in its own units, at rows that were checked."""
         if self.levels_ is not None:
             p, exponent = (
@@ -314,7 +327,7 @@ class GPRegressor(RegressorMixin, AbstractEstimator):
             mean = levels @ p
             std = np.sqrt(np.sum((levels[:, None] - mean) ** 2 * p, axis=0))
             return np.ldexp(mean, exponent), np.ldexp(std, exponent)
-        mean, variance = evaluate(self, predictive.moments, rows)
+        mean, variance = evaluate(self, predictive.moments, rows, *moved)
         mean *= self.standardiser_.target_scale  # in place, as a million rows are 8 MB a copy
         mean += self.standardiser_.target_mean
         std = np.sqrt(variance, out=variance)

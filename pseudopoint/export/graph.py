@@ -77,5 +77,6 @@ class Graph:
 
 def _tensor(array: np.ndarray, name: str) -> onnx.TensorProto:
     if array.dtype.kind in "UO":
-        return helper.make_tensor(name, onnx.TensorProto.STRING, array.shape, [str(x).encode() for x in array.ravel()])
+        text: Any = [str(x).encode() for x in array.ravel()]
+        return helper.make_tensor(name, onnx.TensorProto.STRING, array.shape, text)
     return numpy_helper.from_array(np.ascontiguousarray(array).reshape(array.shape), name)

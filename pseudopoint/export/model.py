@@ -14,7 +14,6 @@ from ..data import LARGEST, Standardiser
 from ..estimators import predictive
 from ..estimators.serving import SquarePredictor
 from ..files import whole_file
-from ..likelihoods import AbstractLikelihood
 from ..processes import computing
 
 __all__ = ["to_onnx"]
@@ -82,7 +81,7 @@ def _graph(model: Any, level: float, labels: Any) -> tuple[list[str], bytes]:
     return [output.name for output in outputs], whole.SerializeToString()
 
 
-def _parts(model: Any) -> tuple[Any, AbstractLikelihood]:
+def _parts(model: Any) -> tuple[Any, Any]:
     """The predictor with its points prepared, and p(y | f), in float64."""
     square = model.predictor_.each(SquarePredictor.of, SquarePredictor.common)
     double = lambda x: jnp.asarray(x, np.float64 if np.asarray(x).dtype.kind == "f" else None)

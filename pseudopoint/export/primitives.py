@@ -208,31 +208,6 @@ def _slice(graph: Graph, equation: Any, values: list[Value]) -> Value:
     return graph.add("Slice", values[0], *(np.array(part, np.int64) for part in (*parts, axes, steps)))
 
 
-def _cut(graph: Graph, x: Value, shape: Sequence[Any], sizes: Sequence[Any], starts: Sequence[Any]) -> Value:
-    """So many numbers along every axis, from `starts` on, which are constants as in `x[0]`."""
-    axes = [axis for axis, (size, of) in enumerate(zip(sizes, shape, strict=True)) if size is not of and size != of]
-    if any(isinstance(starts[axis], str) or not isinstance(shape[axis], int) for axis in axes):
-        raise _unknown("a slice whose place depends on the rows")
-    first = [int(np.clip(int(starts[axis]), 0, shape[axis] - sizes[axis])) for axis in axes]
-    ends = [start + sizes[axis] for start, axis in zip(first, axes, strict=True)]
-    return graph.add("Slice", x, *(np.array(part, np.int64) for part in (first, ends, axes)))
-
-
-def _slice(graph: Graph, equation: Any, values: list[Value]) -> Value:
-    starts, limits, strides = (equation.params[key] for key in ("start_indices", "limit_indices", "strides"))
-    shape = equation.invars[0].aval.shape
-    axes = [
-        axis
-        for axis, size in enumerate(shape)
-        if (starts[axis], strides and strides[axis]) not in ((0, None), (0, 1)) or limits[axis] != size
-    ]
-    parts = [[of[axis] for axis in axes] for of in (starts, limits)]
-    if not all(map(_is_fixed, parts)):
-        raise _unknown("a slice of the rows")
-    steps = [1 if strides is None else strides[axis] for axis in axes]
-    return graph.add("Slice", values[0], *(np.array(part, np.int64) for part in (*parts, axes, steps)))
-
-
 def _dynamic_slice(graph: Graph, equation: Any, values: list[Value]) -> Value:
     return _cut(graph, values[0], equation.invars[0].aval.shape, equation.params["slice_sizes"], values[1:])
 
@@ -300,7 +275,7 @@ def _cast(graph: Graph, equation: Any, values: list[Value]) -> Value:
     return graph.add("Cast", values[0], to=element_type(equation.params["new_dtype"]))
 
 
-def _sort(graph: Graph, equation: Any, values: list[Value]) -> list[Value]:
+def _sort(graph: Graph, equation: Any, values: list[Value]) -> Sequence[Value]:
     axis = equation.params["dimension"]
     count = equation.invars[0].aval.shape[axis]
     if len(values) > 1 or not isinstance(count, int):
@@ -308,7 +283,7 @@ def _sort(graph: Graph, equation: Any, values: list[Value]) -> list[Value]:
     return graph.add_many("TopK", 2, values[0], np.array([count], np.int64), axis=axis, largest=0)[:1]
 
 
-def _reduce(graph: Graph, equation: Any, values: list[Value]) -> list[Value]:
+def _reduce(graph: Graph, equation: Any, values: list[Value]) -> Sequence[Value]:
     """Of several arrays, each by itself, by sums."""
     body, half = equation.params["jaxpr"].jaxpr, len(values) // 2
     pairs = [(*each.invars, *each.outvars) for each in body.eqns if each.primitive.name == "add"]
@@ -319,7 +294,7 @@ def _reduce(graph: Graph, equation: Any, values: list[Value]) -> list[Value]:
     return [graph.add("Add", total, start) for total, start in zip(sums, values[half:], strict=True)]
 
 
-def _scan(graph: Graph, equation: Any, values: list[Value]) -> list[Value]:
+def _scan(graph: Graph, equation: Any, values: list[Value]) -> Sequence[Value]:
     """As ONNX's Scan, whose body has names of the outer graph for constants. It needs an array to go through: without
     one, the numbers 0, 1, …."""
     params, body = equation.params, graph.inner()
