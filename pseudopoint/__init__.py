@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from .kernels import ArcCosine as ArcCosine
     from .kernels import Changepoint as Changepoint
     from .kernels import Constant as Constant
+    from .kernels import Coregion as Coregion
     from .kernels import Cosine as Cosine
     from .kernels import Hamming as Hamming
     from .kernels import Linear as Linear
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from .kernels import Periodic as Periodic
     from .kernels import Polynomial as Polynomial
     from .kernels import RationalQuadratic as RationalQuadratic
+    from .kernels import SpectralMixture as SpectralMixture
     from .kernels import White as White
     from .optimise.result import FitError as FitError
     from .persistence import ModelFileError as ModelFileError
@@ -38,6 +40,7 @@ _HOME = {
         "Constant",
         "ArcCosine",
         "Changepoint",
+        "Coregion",
         "Cosine",
         "Hamming",
         "Polynomial",
@@ -47,6 +50,7 @@ _HOME = {
         "Matern52",
         "Periodic",
         "RationalQuadratic",
+        "SpectralMixture",
         "White",
     ],
     "optimise.result": ["FitError"],

@@ -88,6 +88,10 @@ KERNELS: dict[str, KernelFactory] = {
     "arc_cosine": lambda D=3: k.ArcCosine(0.6 / D * ard(D), 0.7),
     "hamming": lambda D=3: k.Hamming(ard(D), 1.7),
     "changepoint": lambda D=3: k.Changepoint((k.RBF(ard(D), 1.7), k.Matern32(one(D), 0.4)), 0.2, 0.8, 1),
+    "spectral_mixture": lambda D=3: k.SpectralMixture(
+        np.array([1.7, 0.4]), np.array([[0.1], [0.2]]) / ard(D) / D, 0.1 / np.array([1.0, 2.0])[:, None] / ard(D)
+    ),
+    "coregion": lambda D=3: k.Coregion(np.array([[0.9, 0.1], [-0.4, 0.6], [0.3, 0.2]]), np.array([0.1, 0.3, 0.2]), 1),
     "on": lambda D=3: k.Matern52(np.array([1.9, 0.7]), 1.7).on(2, 0),
 }
 
@@ -112,6 +116,8 @@ FORMULAS: dict[type, Formula] = {
     k.Changepoint: lambda p, X, Z: o.changepoint(
         X[:, p.column], Z[:, p.column], [formula(part, X, Z) for part in p.kernels], p.location, p.width
     ),
+    k.SpectralMixture: lambda p, X, Z: o.spectral_mixture(X, Z, p.variance, p.frequency, p.bandwidth),
+    k.Coregion: lambda p, X, Z: o.coregion(X[:, p.column], Z[:, p.column], p.factor, p.own),
     k.Sum: lambda p, X, Z: np.sum([formula(part, X, Z) for part in p.kernels], axis=0),
     k.Product: lambda p, X, Z: np.prod([formula(part, X, Z) for part in p.kernels], axis=0),
     k.InUnits: lambda p, X, Z: formula(p.kernel, X * p.scale + p.mean, Z * p.scale + p.mean),

@@ -83,6 +83,10 @@ def rows_of(
 
     Rows held out by time are no earlier than any training row, of which alone the encoder knows. Raises TableError.
     """
+    if exposure is not None and (classes or exposure in (target, weights)):
+        raise ValueError(
+            f"--exposure {exposure!r} is for counts, and a column of its own: name another, or leave it out"
+        )
     frame, dropped = drop_missing_target(frame, target, classes=classes)
     notes = [f"{dropped} rows were dropped because their target {target!r} is missing"] if dropped else []
     if not classes:  # whatever the split: a row that the likelihood cannot describe is an error in any of them
@@ -120,8 +124,8 @@ def learned_encoder(
     if exposure is None:
         return TableEncoder.learn(frame, target, classes, missing, whole)
     exposures(frame, exposure)
-    less = lambda table: None if table is None else table.drop(columns=exposure)
-    return TableEncoder.learn(less(frame), target, classes, missing, less(whole))
+    whole = None if whole is None else whole.drop(columns=exposure)
+    return TableEncoder.learn(frame.drop(columns=exposure), target, classes, missing, whole)
 
 
 def split(frame: pd.DataFrame, fraction: float, seed: int, labels=None) -> tuple[pd.DataFrame, pd.DataFrame]:

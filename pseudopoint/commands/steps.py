@@ -70,32 +70,25 @@ def fit_table(
     table `test`. Of these, rows whose class training never had are counted and not measured. Then the model is fitted
     to all rows of `table`, unless `refit` is False: the measures, and the pictures of the report, are those of the fit
     without the rows held out. The column `weights` says how often a row was seen, `exposure` what a count refers to (as
-    in `GPRegressor.fit`); they are no inputs. Cells that hold one
-    of the words in `missing` are gaps, here and in every table that the model meets. Raises TableError, FitError or
-    ValueError, each with one sentence.
+    in `GPRegressor.fit`); they are no inputs. Cells that hold one of the words in `missing` are gaps, here and in every
+    table that the model meets. Raises TableError, FitError or ValueError, each with one sentence.
     """
     held_out = HeldOut(test_fraction, test, test_from, test_last, time_column).checked()
     check_places(out, report)
     frame, classes, why = choose_task(table, target, task, likelihood, missing)
     make = partial(make_estimator, classes, settings, likelihood, random_state)
-    if exposure is not None and (classes or exposure in (target, weights)):
-        raise ValueError(
-            f"--exposure {exposure!r} is for counts, and a column of its own: name another, or leave it out"
-        )
     rows = rows_of(frame, target, make(), classes, held_out, missing, weights, exposure)
     start = time.perf_counter()
-    fitted = partial(_fitted, weight=rows.weight, exposure=exposure, progress=progress)
-    measured = fitted(make(), rows.train, rows.encoder)
+    measured = _fitted(make(), rows.train, rows.encoder, rows.weight, exposure, progress)
     some = [] if rows.held_out is None or not len(rows.held_out) else [rows.held_out]
     scored = measured.kind.score(some, keep=report is not None) if some else None
     refitted = refit and test is None and scored is not None and scored.rows > 0
     final, learned = measured, rows.learned
     if refitted:
         encoder, learned = learned_encoder(rows.whole, target, classes, missing, exposure)
-        final = fitted(make(), rows.whole, encoder)
+        final = _fitted(make(), rows.whole, encoder, rows.weight, exposure, progress)
     result = _result(final, why, time.perf_counter() - start, refitted)
-    if scored is not None:
-        result["test"] = measured.kind.measures(scored) if scored.rows else None
+    result["test"] = measured.kind.measures(scored) if scored is not None and scored.rows else None
     result["notes"] = [*rows.notes, *learned, *result["notes"], *(scored.notes if scored is not None else [])]
     result |= saved(final.kind, result, out)
     return result | reported(report, measured, result, scored, rows.held_out, table)

@@ -106,7 +106,7 @@ class AbstractEstimator(BaseEstimator):
         more = columns | {"progress": progress, "encoder": encoder}
         return self._whole(lambda model: model._fit(X, y, sample_weight, **more))
 
-    def _fit(self, X, y, sample_weight, *, progress, encoder, **columns):
+    def _fit(self, X, y, sample_weight, *, progress, encoder):
         raise NotImplementedError
 
     def _copy(self):
