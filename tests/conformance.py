@@ -88,8 +88,11 @@ KERNELS: dict[str, KernelFactory] = {
     "arc_cosine": lambda D=3: k.ArcCosine(0.6 / D * ard(D), 0.7),
     "hamming": lambda D=3: k.Hamming(ard(D), 1.7),
     "changepoint": lambda D=3: k.Changepoint((k.RBF(ard(D), 1.7), k.Matern32(one(D), 0.4)), 0.2, 0.8, 1),
-    "spectral_mixture": lambda D=3: k.SpectralMixture(
-        np.array([1.7, 0.4]), np.array([[0.1], [0.2]]) / ard(D) / D, 0.1 / np.array([1.0, 2.0])[:, None] / ard(D)
+    # In units in which differences of frequencies are small: finite differences err by (2π τ h)⁴.
+    "spectral_mixture": lambda D=3: k.InUnits(
+        k.SpectralMixture(np.array([1.7, 0.4]), np.array([[0.3], [0.6]]) / ard(D), np.array([[0.3], [0.15]]) / ard(D)),
+        np.zeros(D),
+        0.15 * np.ones(D),
     ),
     "coregion": lambda D=3: k.Coregion(np.array([[0.9, 0.1], [-0.4, 0.6], [0.3, 0.2]]), np.array([0.1, 0.3, 0.2]), 1),
     "on": lambda D=3: k.Matern52(np.array([1.9, 0.7]), 1.7).on(2, 0),
