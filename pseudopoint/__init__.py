@@ -9,10 +9,12 @@ if TYPE_CHECKING:
     from .estimators import GPClassifier as GPClassifier
     from .estimators import GPRegressor as GPRegressor
     from .estimators import TableTransformer as TableTransformer
+    from .export import to_onnx as to_onnx
     from .kernels import RBF as RBF
     from .kernels import ArcCosine as ArcCosine
     from .kernels import Changepoint as Changepoint
     from .kernels import Constant as Constant
+    from .kernels import Coregion as Coregion
     from .kernels import Cosine as Cosine
     from .kernels import Hamming as Hamming
     from .kernels import Linear as Linear
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from .kernels import Periodic as Periodic
     from .kernels import Polynomial as Polynomial
     from .kernels import RationalQuadratic as RationalQuadratic
+    from .kernels import SpectralMixture as SpectralMixture
     from .kernels import White as White
     from .optimise.result import FitError as FitError
     from .persistence import ModelFileError as ModelFileError
@@ -31,11 +34,13 @@ if TYPE_CHECKING:
 # of.
 _HOME = {
     "estimators": ["GPClassifier", "GPRegressor", "TableTransformer"],
+    "export": ["to_onnx"],
     "kernels": [
         "RBF",
         "Constant",
         "ArcCosine",
         "Changepoint",
+        "Coregion",
         "Cosine",
         "Hamming",
         "Polynomial",
@@ -45,6 +50,7 @@ _HOME = {
         "Matern52",
         "Periodic",
         "RationalQuadratic",
+        "SpectralMixture",
         "White",
     ],
     "optimise.result": ["FitError"],

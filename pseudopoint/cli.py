@@ -32,6 +32,8 @@ app = typer.Typer(
 )
 Task = StrEnum("Task", list(TASKS))
 AUTO = Task("auto")
+Format = StrEnum("Format", ["onnx"])
+ONNX = Format("onnx")
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
 Table = Annotated[Path, typer.Argument(help="CSV, CSV.gz or Parquet; also a folder or a quoted glob of them.")]
 ModelFile = Annotated[Path, typer.Argument(help="A model file written by fit.")]
@@ -86,6 +88,9 @@ Time = Annotated[
 Weights = Annotated[
     str | None, typer.Option(metavar="COLUMN", help="The column that says how often a row was seen; no input.")
 ]
+Exposure = Annotated[
+    str | None, typer.Option(metavar="COLUMN", help="What a count refers to, such as time or persons; for poisson.")
+]
 Missing = Annotated[
     list[str] | None, typer.Option(metavar="WORD", help="A word that marks a missing value; may be repeated.")
 ]
@@ -114,6 +119,7 @@ def fit(
     time: Time = None,
     refit: Annotated[bool, typer.Option(help="Whether the model is fitted to all rows once it is measured.")] = True,
     weights: Weights = None,
+    exposure: Exposure = None,
     missing: Missing = None,
     stream: Stream = None,
     checkpoint: Checkpoint = None,
@@ -134,6 +140,7 @@ def fit(
         files = {"test": test, "out": out, "report": report, "checkpoint": checkpoint}
         options: dict[str, Any] = {"task": str(task), "test_fraction": test_fraction, "missing": missing or ()}
         options |= {"stream": stream, "resume": resume, "refit": refit, "weights": weights}
+        options |= {"exposure": exposure}
         options |= {"test_from": test_from, "test_last": test_last, "time_column": time}
         try:
             result = commands.fit_table(table, target, **options, **files, **_given(settings), progress=bar.fitted)
@@ -198,6 +205,23 @@ def score(model: ModelFile, table: Table, level: Level = 0.9, as_json: Json = Fa
     from pseudopoint import commands
 
     _show(commands.score_table(model, table, level), as_json)
+
+
+@app.command()
+def export(
+    model: ModelFile,
+    to: Annotated[Format, typer.Option(help="The format; onnx needs pip install 'pseudopoint[onnx]'.")] = ONNX,
+    out: Annotated[Path | None, typer.Option(help="Write it here. Default: MODEL with the ending .onnx.")] = None,
+    level: Level = 0.9,
+    as_json: Json = False,
+):
+    """Write a model for other runtimes: its predictions as an ONNX graph.
+
+    Inputs are the columns of the table as they are; outputs are named as those of predict.
+    """
+    from pseudopoint import commands
+
+    _show(commands.export_model(model, out, level), as_json)
 
 
 @app.command()

@@ -214,18 +214,22 @@ class RankNormal(AbstractWarp):
 
     def raw(self, x: Values) -> Values:
         """Linear interpolation."""
-        return _interpolated(np.asarray(x), self.knots, self.values)
+        return _interpolated(x, self.knots, self.values)
 
     def raw_inverse(self, w: Values) -> Values:
         """The same from values to knots."""
-        return _interpolated(np.asarray(w), self.values, self.knots)
+        return _interpolated(w, self.values, self.knots)
 
 
 def _interpolated(x, at, values):
-    tenth = max(1, len(at) // 10)
-    inside = np.interp(x, at, values)
+    xp, tenth = _library(x), max(1, len(at) // 10)
+    if xp is np:
+        inside = np.interp(x, at, values)
+    else:  # as a sum over the pieces, without a search: a program that ONNX has nodes for
+        share = xp.clip((x[..., None] - at[:-1]) / np.diff(at), 0, 1)
+        inside = values[0] + share @ np.diff(values)
     for edge, other in ((0, tenth), (-1, -1 - tenth)):
         slope = (values[edge] - values[other]) / (at[edge] - at[other])
         beyond = x < at[edge] if edge == 0 else x > at[edge]
-        inside = np.where(beyond, values[edge] + (x - at[edge]) * slope, inside)
+        inside = xp.where(beyond, values[edge] + (x - at[edge]) * slope, inside)
     return inside

@@ -92,6 +92,13 @@ KERNELS: dict[str, KernelFactory] = {
     "coregionalised": lambda D=3: k.Coregionalised(
         (k.RBF(ard(D - 1), 1.7), k.Matern32(one(D), 0.4)), [[0.9, 0.2], [-0.5, 0.7]]
     ),
+    # In units in which differences of frequencies are small: finite differences err by (2π τ h)⁴.
+    "spectral_mixture": lambda D=3: k.InUnits(
+        k.SpectralMixture(np.array([1.7, 0.4]), np.array([[0.3], [0.6]]) / ard(D), np.array([[0.3], [0.15]]) / ard(D)),
+        np.zeros(D),
+        0.15 * np.ones(D),
+    ),
+    "coregion": lambda D=3: k.Coregion(np.array([[0.9, 0.1], [-0.4, 0.6], [0.3, 0.2]]), np.array([0.1, 0.3, 0.2]), 1),
     "on": lambda D=3: k.Matern52(np.array([1.9, 0.7]), 1.7).on(2, 0),
 }
 
@@ -122,6 +129,8 @@ FORMULAS: dict[type, Formula] = {
         [formula(part, X[:, :-1], Z[:, :-1]) for part in p.kernels],
         np.concatenate([p.W, np.eye(len(p.kernels))]),
     ),
+    k.SpectralMixture: lambda p, X, Z: o.spectral_mixture(X, Z, p.variance, p.frequency, p.bandwidth),
+    k.Coregion: lambda p, X, Z: o.coregion(X[:, p.column], Z[:, p.column], p.factor, p.own),
     k.Sum: lambda p, X, Z: np.sum([formula(part, X, Z) for part in p.kernels], axis=0),
     k.Product: lambda p, X, Z: np.prod([formula(part, X, Z) for part in p.kernels], axis=0),
     k.InUnits: lambda p, X, Z: formula(p.kernel, X * p.scale + p.mean, Z * p.scale + p.mean),

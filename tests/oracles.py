@@ -117,6 +117,20 @@ def hamming(X: Array, Z: Array, lengthscale: float | Array, variance: float) -> 
     return gram(lambda x, z: variance * np.prod(np.where(x == z, 1.0, each(x))), X, Z)
 
 
+def spectral_mixture(X: Array, Z: Array, variance: Array, frequency: Array, bandwidth: Array) -> Array:
+    """Wilson and Adams 2013 (12), with the cosine of the sum over columns."""
+    one = lambda t, v, f, b: v * np.exp(-2 * np.pi**2 * np.sum((b * t) ** 2)) * np.cos(2 * np.pi * np.sum(f * t))
+    each = list(zip(variance, frequency, bandwidth, strict=True))
+    return gram(lambda x, z: sum(one(x - z, *part) for part in each), X, Z)
+
+
+def coregion(x: Array, z: Array, factor: Array, own: Array) -> Array:
+    """B[c(x), c(z)] of two columns of codes."""
+    B = factor @ factor.T + np.diag(own)
+    codes = lambda v: np.clip(np.floor(np.nan_to_num(v) + 0.5), 0, len(own) - 1).astype(int)
+    return B[np.ix_(codes(x), codes(z))] + 0 * np.add.outer(x, z)
+
+
 def changepoint(x: Array, z: Array, both: list[Array], location: float, width: float) -> Array:
     """From the covariances before and after a place, in a column of values x and z: Lloyd et al. 2014, section 2."""
     before, after = both

@@ -13,7 +13,7 @@ from commands import COMMAND
 from pseudopoint import commands
 from pseudopoint.commands import streamed
 from pseudopoint.commands.kinds import Classification, Regression
-from pseudopoint.commands.steps import CHUNK_ROWS, _load
+from pseudopoint.commands.steps import CHUNK_ROWS, load_model
 from pseudopoint.commands.tallies import NumberTally
 from pseudopoint.tables import TableRows, table_chunks
 
@@ -73,7 +73,7 @@ def test_classes_stream_too(labels, folder):
 @pytest.mark.parametrize("kind", ["numbers", "labels"])
 def test_measures_of_chunks_are_those_of_all_rows(kind, folder, request, monkeypatch):
     request.getfixturevalue(kind)
-    loaded, _ = _load(folder / f"{kind}.model")
+    loaded, _ = load_model(folder / f"{kind}.model")
     scored = loaded.score(table_chunks(folder / kind, CHUNK_ROWS, loaded.encoder))
     whole = loaded.measures(scored)
     assert isinstance(loaded, Regression if kind == "numbers" else Classification)

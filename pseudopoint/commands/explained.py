@@ -55,7 +55,8 @@ def importances(kind: AbstractKind, scored: Scored | None) -> list[float]:
     rng = np.random.default_rng(0)
     rows = rng.permutation(scored.rows)[:count]
     X, y = scored.X[rows], scored.columns["y"][rows]
-    loss = _loss(kind, y)
+    exposure = scored.columns.get("exposure")
+    loss = _loss(kind, y, None if exposure is None else exposure[rows])
     before = loss(X)
     worse = []
     for group in groups:
@@ -65,14 +66,15 @@ def importances(kind: AbstractKind, scored: Scored | None) -> list[float]:
     return worse
 
 
-def _loss(kind: AbstractKind, y: np.ndarray) -> Callable[[np.ndarray], float]:
+def _loss(kind: AbstractKind, y: np.ndarray, exposure: np.ndarray | None) -> Callable[[np.ndarray], float]:
     """Of repetitions of the rows whose truths are y."""
 
     def loss(X):
         truth, model = np.tile(y, len(X) // len(y)), kind.model
         if kind.task == "classification":
             return -float(np.mean(model.predict_log_proba(X)[np.arange(len(X)), truth.astype(int)]))
-        return float(np.sqrt(np.mean((model.predict(X) - truth) ** 2)))
+        E = 1.0 if exposure is None else np.tile(exposure, len(X) // len(y))
+        return float(np.sqrt(np.mean((E * model.predict(X) - truth) ** 2)))
 
     return loss
 

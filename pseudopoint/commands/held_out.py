@@ -1,12 +1,14 @@
 """Which rows a fit learns from and which measure it: at random, the last ones in time, or a table of its own."""
 
 from collections.abc import Collection
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
+from pseudopoint.commands.kinds import exposures
 from pseudopoint.estimators.targets import check_target, regression_likelihood
 from pseudopoint.tables import (
     TableEncoder,
@@ -54,7 +56,8 @@ class HeldOut(NamedTuple):
 
 class Rows(NamedTuple):
     """Training rows, rows held out (None: there are none), all rows that have a target, the encoder of the training
-    rows, the weights of all rows (None: they have none), notes on the rows, and those of the encoder."""
+    rows, the weights of all rows (None: they have none), notes on the rows, and those of the encoder. The column of
+    exposures stays in the tables, and the encoder does not know it."""
 
     train: pd.DataFrame
     held_out: pd.DataFrame | None
@@ -73,12 +76,17 @@ def rows_of(
     held_out: HeldOut,
     missing: Collection[str] = (),
     weights: str | None = None,
+    exposure: str | None = None,
 ) -> Rows:
-    """The rows of a table for a fit of `model`. `weights` is the column that says how often a row was seen; it is no
-    input.
+    """The rows of a table for a fit of `model`. The columns `weights`, how often a row was seen, and `exposure`, what
+    its count refers to, are no inputs.
 
     Rows held out by time are no earlier than any training row, of which alone the encoder knows. Raises TableError.
     """
+    if exposure is not None and (classes or exposure in (target, weights)):
+        raise ValueError(
+            f"--exposure {exposure!r} is for counts, and a column of its own: name another, or leave it out"
+        )
     frame, dropped = drop_missing_target(frame, target, classes=classes)
     notes = [f"{dropped} rows were dropped because their target {target!r} is missing"] if dropped else []
     if not classes:  # whatever the split: a row that the likelihood cannot describe is an error in any of them
@@ -88,19 +96,36 @@ def rows_of(
     if weights is not None:
         weight = _weights(frame, weights, target)
         frame = frame.drop(columns=weights)
+    learn = partial(learned_encoder, target=target, classes=classes, missing=missing, exposure=exposure)
     if held_out.in_time:
         train, measured, said = _split_in_time(frame, target, held_out)
-        encoder, learned = TableEncoder.learn(train, target, classes, missing)
+        encoder, learned = learn(train)
         return Rows(train, measured, frame, encoder, weight, notes + said, learned)
     labels = class_target(frame, target) if classes else None
     own = held_out.test is not None
     train, measured = (frame, None) if own else split(frame, held_out.fraction, model.random_state, labels)
-    encoder, learned = TableEncoder.learn(train, target, classes, missing, whole=frame)
+    encoder, learned = learn(train, whole=frame)
     if held_out.test is not None:
         table = read_table(held_out.test, encoder.text_columns)
         measured, gaps = drop_missing_target(table, target, classes, missing, encoder.target_format)
         notes += [f"{gaps} test rows were dropped because their target is missing"] if gaps else []
     return Rows(train, measured, frame, encoder, weight, notes, learned)
+
+
+def learned_encoder(
+    frame: pd.DataFrame,
+    target: str,
+    classes: bool,
+    missing: Collection[str],
+    exposure: str | None,
+    whole: pd.DataFrame | None = None,
+) -> tuple[TableEncoder, list[str]]:
+    """`TableEncoder.learn` of the table without its exposures. Raises TableError."""
+    if exposure is None:
+        return TableEncoder.learn(frame, target, classes, missing, whole)
+    exposures(frame, exposure)
+    whole = None if whole is None else whole.drop(columns=exposure)
+    return TableEncoder.learn(frame.drop(columns=exposure), target, classes, missing, whole)
 
 
 def split(frame: pd.DataFrame, fraction: float, seed: int, labels=None) -> tuple[pd.DataFrame, pd.DataFrame]:

@@ -12,27 +12,32 @@ from pseudopoint import metrics
 from pseudopoint.commands.tallies import ClassTally, Columns, NumberTally, Result, Scored
 from pseudopoint.estimators import GPClassifier, GPRegressor
 from pseudopoint.estimators.targets import check_target, regression_likelihood
-from pseudopoint.tables import Oddity, TableEncoder
+from pseudopoint.tables import Oddity, TableEncoder, TableError, number_target
 from pseudopoint.tables import describe as in_words
 
-__all__ = ["LEVEL", "AbstractKind", "Classification", "Regression", "Result", "Scored"]
+__all__ = ["LEVEL", "AbstractKind", "Classification", "Regression", "Result", "Scored", "exposures"]
 
 LEVEL = 0.9
 
 
 class AbstractKind(ABC):
-    """A fitted estimator with the encoder of its table; `level` is the probability of its intervals."""
+    """A fitted estimator with the encoder of its table; `level` is the probability of its intervals, `exposure` the
+    column that counts refer to, if there is one."""
 
     task: ClassVar[str]
     model: Any
     encoder: TableEncoder
     level: float
 
-    def __init__(self, model: Any, encoder: TableEncoder, level: float = LEVEL):
-        self.model, self.encoder, self.level = model, encoder, level
+    def __init__(self, model: Any, encoder: TableEncoder, level: float = LEVEL, exposure: str | None = None):
+        self.model, self.encoder, self.level, self.exposure = model, encoder, level, exposure
+
+    def exposures(self, frame: pd.DataFrame) -> np.ndarray | None:
+        """The exposure of every row of a table, where the model has one. Raises TableError."""
+        return None if self.exposure is None else exposures(frame, self.exposure)
 
     @abstractmethod
-    def predictions(self, X: np.ndarray) -> pd.DataFrame:
+    def predictions(self, X: np.ndarray, exposure: np.ndarray | None = None) -> pd.DataFrame:
         """One row of predictions for every row of X, in named columns."""
 
     @abstractmethod
@@ -40,7 +45,7 @@ class AbstractKind(ABC):
         """Which of the targets y, none missing, the model can score. ValueError, by `rows`, if y makes no sense."""
 
     @abstractmethod
-    def columns(self, X: np.ndarray, y: np.ndarray) -> Columns:
+    def columns(self, X: np.ndarray, y: np.ndarray, exposure: np.ndarray | None = None) -> Columns:
         """Arrays, one entry a row, from which `measures` and `pictures` are made."""
 
     @abstractmethod
@@ -82,7 +87,7 @@ class AbstractKind(ABC):
             strangers.update(y[~known].tolist())
             if known.any():
                 X, odd = self.encoder.encode(frame.loc[known])
-                (add or parts.append)(self.columns(X, y[known]))
+                (add or parts.append)(self.columns(X, y[known], self.exposures(frame.loc[known])))
                 kept += [(X, np.asarray(frame.index[known]))] * keep
                 oddities, rows = oddities + odd, rows + len(X)
         columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]} if parts else {}
@@ -99,11 +104,11 @@ class Regression(AbstractKind):
     task = "regression"
     model: GPRegressor
 
-    def predictions(self, X: np.ndarray) -> pd.DataFrame:
+    def predictions(self, X: np.ndarray, exposure: np.ndarray | None = None) -> pd.DataFrame:
         """TARGET_mean, TARGET_std, TARGET_lower_90 and TARGET_upper_90 (at level 0.9)."""
         target, percent = self.encoder.target_name, f"{100 * self.level:g}"
         ends = {"lower": f"lower_{percent}", "upper": f"upper_{percent}"}
-        columns = self._beliefs(X)
+        columns = self._beliefs(X, exposure)
         return pd.DataFrame({f"{target}_{ends.get(name, name)}": column for name, column in columns.items()})
 
     def learned(self, y: np.ndarray, rows: np.ndarray) -> np.ndarray:
@@ -113,14 +118,15 @@ class Regression(AbstractKind):
         check_target(regression_likelihood(self.model.likelihood, 1.0), y, rows)
         return np.ones(len(y), bool)
 
-    def columns(self, X: np.ndarray, y: np.ndarray) -> Columns:
-        """Truth, mean, standard deviation, ends of the interval and log density."""
-        return {"y": y} | self._beliefs(X) | {"density": self.model.log_density(X, y)}
+    def columns(self, X: np.ndarray, y: np.ndarray, exposure: np.ndarray | None = None) -> Columns:
+        """Truth, mean, standard deviation, ends of the interval and log density; and exposures, where there are any."""
+        of_truth = {"density": self.model.log_density(X, y, exposure=exposure)}
+        return {"y": y} | self._beliefs(X, exposure) | of_truth | ({} if exposure is None else {"exposure": exposure})
 
     def measures(self, scored: Scored) -> Result:
         """Errors and log density in units of the target, each beside that of the best prediction without inputs; the
         density also per standard deviation of a target that was scaled."""
-        y, mean, _, lower, upper, density = scored.columns.values()
+        y, mean, lower, upper, density = (scored.columns[name] for name in ("y", "mean", "lower", "upper", "density"))
         log_density, scaled = float(np.mean(density)), self.model.likelihood_.support == "real"
         gained = float(np.log(self.model.standardiser_.target_scale))
         return {
@@ -156,11 +162,13 @@ class Regression(AbstractKind):
         """log p(y)."""
         return scored.columns["density"]
 
-    def _beliefs(self, X: np.ndarray) -> Columns:
+    def _beliefs(self, X: np.ndarray, exposure: np.ndarray | None) -> Columns:
         """Mean, standard deviation and ends of the interval, which a Gaussian's moments tell without a second pass."""
-        mean, std = self.model.predict(X, return_std=True)
-        told = self._gaussian()
-        ends = metrics.interval(mean, std, self.level) if told else self.model.predict_interval(X, self.level).T
+        mean, std = self.model.predict(X, return_std=True, exposure=exposure)
+        if self._gaussian():
+            ends = metrics.interval(mean, std, self.level)
+        else:
+            ends = self.model.predict_interval(X, self.level, exposure=exposure).T
         return {"mean": mean, "std": std, "lower": ends[0], "upper": ends[1]}
 
     def _gaussian(self) -> bool:
@@ -173,7 +181,7 @@ class Classification(AbstractKind):
     task = "classification"
     model: GPClassifier
 
-    def predictions(self, X: np.ndarray) -> pd.DataFrame:
+    def predictions(self, X: np.ndarray, exposure: np.ndarray | None = None) -> pd.DataFrame:
         """TARGET_predicted, and TARGET_p_LABEL for every class; no label makes two names alike."""
         P = self.model.predict_proba(X)
         target = self.encoder.target_name
@@ -184,7 +192,7 @@ class Classification(AbstractKind):
         """Labels of the training rows."""
         return np.isin(y.astype(str), self.model.classes_.astype(str))
 
-    def columns(self, X: np.ndarray, y: np.ndarray) -> Columns:
+    def columns(self, X: np.ndarray, y: np.ndarray, exposure: np.ndarray | None = None) -> Columns:
         """Codes of the true classes, and log probabilities of all classes."""
         codes = np.searchsorted(self.model.classes_.astype(str), y.astype(str))
         return {"y": codes, "log_p": self.model.predict_log_proba(X)}
@@ -227,6 +235,15 @@ class Classification(AbstractKind):
     def _probabilities(self, scored: Scored) -> np.ndarray:
         P = np.exp(scored.columns["log_p"])
         return P / P.sum(axis=1, keepdims=True)
+
+
+def exposures(frame: pd.DataFrame, name: str) -> np.ndarray:
+    """The column of exposures of a table. Raises TableError where one is no number above 0."""
+    E = number_target(frame, name)
+    for row in np.flatnonzero(~(E > 0))[:1]:
+        what = "no value" if np.isnan(E[row]) else f"{E[row]:g}"
+        raise TableError(f"the exposure {name!r} holds {what} in row {frame.index[row] + 1}; an exposure is above 0")
+    return E
 
 
 def _of_normal(y: np.ndarray) -> float | None:

@@ -14,7 +14,7 @@ import pandas as pd
 from pseudopoint.commands.about import about, chosen, kernel_variance, lengthscales
 from pseudopoint.commands.choice import choose_task
 from pseudopoint.commands.enough import advice
-from pseudopoint.commands.held_out import HeldOut, rows_of, split
+from pseudopoint.commands.held_out import HeldOut, learned_encoder, rows_of, split
 from pseudopoint.commands.kinds import LEVEL, AbstractKind, Classification, Regression, Result, Scored
 from pseudopoint.commands.reporting import report_of
 from pseudopoint.estimators import GPClassifier, GPRegressor
@@ -33,7 +33,7 @@ from pseudopoint.tables import (
 )
 from pseudopoint.tables import describe as in_words
 
-__all__ = ["demo", "fit_table", "inspect_model", "predict_table", "score_table"]
+__all__ = ["demo", "fit_table", "inspect_model", "load_model", "predict_table", "score_table"]
 
 CHUNK_ROWS = 20_000
 DEMO, DEMO_TARGET = "concrete_demo.csv.gz", "strength_MPa"
@@ -53,6 +53,7 @@ def fit_table(
     time_column: str | None = None,
     refit: bool = True,
     weights: str | None = None,
+    exposure: str | None = None,
     missing: Collection[str] = (),
     out: str | Path | None = None,
     report: str | Path | None = None,
@@ -68,27 +69,26 @@ def fit_table(
     `test_from` on or the share `test_last`, by the column `time_column` (default: the one column of dates); or the
     table `test`. Of these, rows whose class training never had are counted and not measured. Then the model is fitted
     to all rows of `table`, unless `refit` is False: the measures, and the pictures of the report, are those of the fit
-    without the rows held out. The column `weights` says how often a row was seen; it is no input. Cells that hold one
-    of the words in `missing` are gaps, here and in every table that the model meets. Raises TableError, FitError or
-    ValueError, each with one sentence.
+    without the rows held out. The column `weights` says how often a row was seen, `exposure` what a count refers to (as
+    in `GPRegressor.fit`); they are no inputs. Cells that hold one of the words in `missing` are gaps, here and in every
+    table that the model meets. Raises TableError, FitError or ValueError, each with one sentence.
     """
     held_out = HeldOut(test_fraction, test, test_from, test_last, time_column).checked()
     check_places(out, report)
     frame, classes, why = choose_task(table, target, task, likelihood, missing)
     make = partial(make_estimator, classes, settings, likelihood, random_state)
-    rows = rows_of(frame, target, make(), classes, held_out, missing, weights)
+    rows = rows_of(frame, target, make(), classes, held_out, missing, weights, exposure)
     start = time.perf_counter()
-    measured = _fitted(make(), rows.train, rows.encoder, rows.weight, progress)
+    measured = _fitted(make(), rows.train, rows.encoder, rows.weight, exposure, progress)
     some = [] if rows.held_out is None or not len(rows.held_out) else [rows.held_out]
     scored = measured.kind.score(some, keep=report is not None) if some else None
     refitted = refit and test is None and scored is not None and scored.rows > 0
     final, learned = measured, rows.learned
     if refitted:
-        encoder, learned = TableEncoder.learn(rows.whole, target, classes, missing)
-        final = _fitted(make(), rows.whole, encoder, rows.weight, progress)
+        encoder, learned = learned_encoder(rows.whole, target, classes, missing, exposure)
+        final = _fitted(make(), rows.whole, encoder, rows.weight, exposure, progress)
     result = _result(final, why, time.perf_counter() - start, refitted)
-    if scored is not None:
-        result["test"] = measured.kind.measures(scored) if scored.rows else None
+    result["test"] = measured.kind.measures(scored) if scored is not None and scored.rows else None
     result["notes"] = [*rows.notes, *learned, *result["notes"], *(scored.notes if scored is not None else [])]
     result |= saved(final.kind, result, out)
     return result | reported(report, measured, result, scored, rows.held_out, table)
@@ -103,13 +103,20 @@ class Fitted(NamedTuple):
 
 
 def _fitted(
-    model: Any, frame: pd.DataFrame, encoder: TableEncoder, weight: pd.Series | None, progress: Progress | None
+    model: Any,
+    frame: pd.DataFrame,
+    encoder: TableEncoder,
+    weight: pd.Series | None,
+    exposure: str | None,
+    progress: Progress | None,
 ) -> Fitted:
     """The model fitted to the rows of a table that has targets."""
     weights = None if weight is None else weight.loc[frame.index].to_numpy()
     X, y = encoder.inputs(frame)[0], encoder.target(frame)
-    model.fit_encoded(encoder, X, y, weights, progress)
-    return Fitted((Classification if encoder.classes else Regression)(model, encoder), X, y)
+    kind = (Classification if encoder.classes else Regression)(model, encoder, LEVEL, exposure)
+    more = {} if exposure is None else {"exposure": kind.exposures(frame)}
+    model.fit_encoded(encoder, X, y, weights, progress, **more)
+    return Fitted(kind, X, y)
 
 
 def _result(fitted: Fitted, why: str, seconds: float, refitted: bool) -> Result:
@@ -127,19 +134,19 @@ def predict_table(model_file: str | Path, table: str | Path, out: str | Path, le
     Regression: columns TARGET_mean, TARGET_std, TARGET_lower_90 and TARGET_upper_90 (at level 0.9).
     Classification: TARGET_predicted, the most probable label, and its probability TARGET_p_LABEL for every class.
     """
-    kind, _ = _load(model_file, level)
+    kind, _ = load_model(model_file, level)
     rows, oddities = 0, []
     with write_chunks(out) as writer:
         for frame in table_chunks(table, CHUNK_ROWS, kind.encoder):
             X, odd = kind.encoder.encode(frame)
-            writer.append(kind.predictions(X))
+            writer.append(kind.predictions(X, kind.exposures(frame)))
             rows, oddities = rows + len(frame), oddities + odd
     return {"rows": rows, "predictions": str(out), "columns": writer.columns, "notes": in_words(oddities)}
 
 
 def score_table(model_file: str | Path, table: str | Path, level: float = LEVEL) -> Result:
     """How well a saved model predicts a table that holds the target: the measures of `Regression`, `Classification`."""
-    kind, _ = _load(model_file, level)
+    kind, _ = load_model(model_file, level)
     tally = kind.tally()
     scored = kind.score(table_chunks(table, CHUNK_ROWS, kind.encoder), tally.add)
     if scored.rows == 0:
@@ -150,7 +157,7 @@ def score_table(model_file: str | Path, table: str | Path, level: float = LEVEL)
 
 def inspect_model(model_file: str | Path) -> Result:
     """What a model file holds."""
-    kind, extra = _load(model_file)
+    kind, extra = load_model(model_file)
     model, encoder, header = kind.model, kind.encoder, describe(model_file)
     scales = lengthscales(model)
     in_units = (
@@ -175,7 +182,7 @@ def demo(out: str | Path, progress: Progress | None = None) -> Result:
         files: dict[str, Any] = {"out": model_file, "report": folder / "report.html"}
         result = fit_table(table, DEMO_TARGET, refit=False, progress=progress, **files)
         _, held_out = split(read_table(table), 0.1, 0)
-        kind, _ = _load(model_file)
+        kind, _ = load_model(model_file)
         with write_chunks(folder / "predictions.csv") as writer:
             predicted = kind.predictions(kind.encoder.inputs(held_out)[0])
             writer.append(pd.concat([held_out[[DEMO_TARGET]].reset_index(drop=True), predicted], axis=1))
@@ -221,7 +228,9 @@ def saved(kind: AbstractKind, result: Result, out) -> Result:
     """Writes the model file, where asked for, and says where it is."""
     if out is None:
         return {}
-    extra = {"encoder": kind.encoder.to_dict()} | {name: result[name] for name in ("rows", "seconds", "test")}
+    extra = {"encoder": kind.encoder.to_dict(), "exposure": kind.exposure} | {
+        name: result[name] for name in ("rows", "seconds", "test")
+    }
     kind.model.save(out, extra=extra)
     return {"model": str(out)}
 
@@ -237,7 +246,7 @@ def reported(
     return {"report": str(report)}
 
 
-def _load(model_file, level: float = LEVEL) -> tuple[AbstractKind, dict[str, Any]]:
+def load_model(model_file: str | Path, level: float = LEVEL) -> tuple[AbstractKind, dict[str, Any]]:
     """The model and its encoder, of either kind, and what was saved beside them."""
     classes = describe(model_file)["kind"] == GPClassifier.__name__
     model, extra = (GPClassifier if classes else GPRegressor).load_with_extra(model_file)
@@ -248,5 +257,7 @@ def _load(model_file, level: float = LEVEL) -> tuple[AbstractKind, dict[str, Any
         )
     with reading(model_file):
         test = {RENAMED.get(name, name): value for name, value in (extra["test"] or {}).items()}
-        kind = (Classification if classes else Regression)(model, restored(extra["encoder"]), level)
+        kind = (Classification if classes else Regression)(
+            model, restored(extra["encoder"]), level, extra.get("exposure")
+        )
         return kind, extra | {"test": test or None}

@@ -33,6 +33,7 @@ __all__ = ["fit_table"]
 
 MOST_HELD_OUT = 100_000  # rows of a streamed table
 IN_MEMORY = {"test_from": "test-from", "test_last": "test-last", "time_column": "time", "weights": "weights"}
+IN_MEMORY |= {"exposure": "exposure"}
 SHARE = 0.7  # of the free memory that a fit in memory may take
 
 

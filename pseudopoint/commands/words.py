@@ -32,6 +32,9 @@ def in_lines(result: dict[str, Any]) -> Lines:
         add("rejected steps", f"{result['n_rejected']} steps went bad and were rejected and shortened")
     if "seconds" in result:
         add("time", f"{result['seconds']:.1f} s")
+    if "exported" in result:
+        add("exported", result["exported"])
+        lines += [(name, _listed(result[name])) for name in ("inputs", "outputs")]
     if "created" not in result:
         lines += [(name, result[name]) for name in ("model", "predictions", "report") if result.get(name)]
     return lines + [("note", note) for note in result.get("notes", [])]

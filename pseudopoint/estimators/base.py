@@ -101,10 +101,11 @@ class AbstractEstimator(BaseEstimator):
     def _fit_source(self, at):
         raise NotImplementedError
 
-    def fit_encoded(self, encoder: Any, X, y, sample_weight=None, progress: Progress | None = None):
+    def fit_encoded(self, encoder: Any, X, y, sample_weight=None, progress: Progress | None = None, **columns):
         """`fit` to inputs X [N, D] and a target y [N] that a `tables.TableEncoder` made of a table; the command line's
         fit. Predictions take the table's columns by name, or arrays of the encoder's features."""
-        return self._whole(lambda model: model._fit(X, y, sample_weight, progress=progress, encoder=encoder))
+        more = columns | {"progress": progress, "encoder": encoder}
+        return self._whole(lambda model: model._fit(X, y, sample_weight, **more))
 
     def _fit(self, X, y, sample_weight, *, progress, encoder):
         raise NotImplementedError

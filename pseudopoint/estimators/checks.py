@@ -19,6 +19,8 @@ __all__ = [
     "noise_of_rows",
     "numbers",
     "positive",
+    "LARGEST_TARGET",
+    "refuse_bad_target",
     "refuse_large",
     "refuse_non_finite",
     "seed_of",
@@ -30,6 +32,8 @@ __all__ = [
     "weights",
     "whole",
 ]
+
+LARGEST_TARGET = 1e305  # so that sums of a few predictions do not overflow
 
 _SHORT = reprlib.Repr()
 _SHORT.maxother = _SHORT.maxstring = 60
@@ -217,3 +221,21 @@ def _unmasked(values: Any) -> Any:
     if not isinstance(values, np.ma.MaskedArray) or not np.ma.is_masked(values):
         return values
     return np.ma.filled(values.astype(np.float64 if values.dtype.kind in "biuf" else object), np.nan)
+
+
+def refuse_bad_target(y):
+    """NaN, infinity and numbers too large for predictions in a target, by row; all else is left to scikit-learn's
+    checks."""
+    try:
+        values = numbers("the target", y)
+    except ValueError:
+        return
+    if values.ndim == 1:
+        refuse_non_finite(np.empty((0, 0)), None, values)
+        large = np.abs(values) > LARGEST_TARGET
+        if large.any():
+            row = int(np.argmax(large))
+            raise ValueError(
+                f"the target holds {values[row]:g} in row {row} ({large.sum()} such rows), but at most "
+                f"{LARGEST_TARGET:g} is computed with: give it in a larger unit, or drop those rows"
+            )

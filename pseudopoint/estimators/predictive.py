@@ -1,6 +1,7 @@
 """What estimators compute from a predictor, a likelihood p(y | f) and scaled rows X [N, D].
 
-All but draws and joint covariances are compiled and applied in blocks of rows by `serving.evaluate`.
+All but draws and joint covariances are compiled and applied in blocks of rows by `serving.evaluate`. `shift`, of one
+array [N] or none, is added to f, as the logarithm of an exposure is.
 """
 
 import jax
@@ -34,19 +35,24 @@ def latent(predictor, likelihood, X):
     return jnp.stack(predictor(X))
 
 
-def mean(predictor, likelihood, X):
+def mean(predictor, likelihood, X, *shift):
     """E y, [N]; under a Gaussian likelihood no variance of f is compiled."""
-    return likelihood.predict(*predictor(X))[0]
+    return likelihood.predict(*_shifted(predictor(X), shift))[0]
 
 
-def moments(predictor, likelihood, X):
+def moments(predictor, likelihood, X, *shift):
     """Mean and variance of y, [2, N]."""
-    return jnp.stack(likelihood.predict(*predictor(X)))
+    return jnp.stack(likelihood.predict(*_shifted(predictor(X), shift)))
 
 
-def log_density(predictor, likelihood, X, y):
+def log_density(predictor, likelihood, X, y, *shift):
     """log p(yᵢ | xᵢ), [N]; of y [N, P], [P, N]."""
-    return likelihood.log_density(*predictor(X), y.T)
+    return likelihood.log_density(*_shifted(predictor(X), shift), y.T)
+
+
+def _shifted(f, shift):
+    mean, variance = f
+    return sum(shift, mean), variance
 
 
 def log_probabilities(predictor, likelihood, X):

@@ -20,7 +20,19 @@ from ..optimise.result import Progress
 from ..processes import computing
 from . import notes, outputs, predictive
 from .base import AbstractEstimator
-from .checks import no_type_check, noise_of_rows, numbers, refuse_non_finite, shown, store, truth, whole
+from .checks import (
+    LARGEST_TARGET,
+    no_type_check,
+    noise_of_rows,
+    numbers,
+    refuse_bad_target,
+    refuse_non_finite,
+    shown,
+    store,
+    truth,
+    whole,
+)
+from .exposure import Rates, checked_exposure, shift
 from .frames import given
 from .left_out import densities
 from .serving import apply_learned, evaluate, in_blocks
@@ -30,7 +42,6 @@ __all__ = ["GPRegressor"]
 
 MAX_JOINT_ROWS = 5000
 BELOW_ONE = float(np.nextafter(1, 0))  # the largest probability whose quantile is finite
-LARGEST_TARGET = 1e305  # so that sums of a few predictions do not overflow
 
 
 class GPRegressor(RegressorMixin, AbstractEstimator):
@@ -110,6 +121,7 @@ class GPRegressor(RegressorMixin, AbstractEstimator):
         sample_weight=None,
         *,
         noise_variance=None,
+        exposure=None,
         progress: Progress | None = None,
         checkpoint=None,
         resume: bool = False,
@@ -124,9 +136,10 @@ class GPRegressor(RegressorMixin, AbstractEstimator):
 
         Parameters
         ----------
-        sample_weight : [N], optional. Weight 2 means that the row was seen twice.
-        noise_variance : [N], optional. Known noise variance of each row, in squared units of y, on top of the learned
-        σ²; for the Gaussian likelihood. progress : called with a `Record` after every iteration (or segment of
+        sample_weight : [N], optional. Weight 2 means that the row was seen twice. noise_variance : [N], optional. Known
+        noise variance of each row, in squared units of y, on top of the learned σ²; for the Gaussian likelihood.
+        exposure : [N], optional. Counts y ~ Poisson(E λ) over an exposure E (time, area, persons), for
+        likelihood="poisson": λ is learned. progress : called with a `Record` after every iteration (or segment of
         minibatch steps). checkpoint : a folder in which the state of the fit is kept, every minute and when it is
         stopped; with `resume` the fit that was stopped goes on. Such a fit reads arrays part by part, too.
 
@@ -136,12 +149,12 @@ class GPRegressor(RegressorMixin, AbstractEstimator):
         raised, an interrupt included, leaves the estimator as it was.
         """
         if self._is_streamed(X, y, checkpoint, resume):
-            refused = {"sample_weight": sample_weight, "noise_variance": noise_variance}
+            refused = {"sample_weight": sample_weight, "noise_variance": noise_variance, "exposure": exposure}
             return self._fit_streamed(X, y, refused, checkpoint, resume, progress)
         if outputs.several_columns(y):
-            refused = {"noise_variance": noise_variance}
+            refused = {"noise_variance": noise_variance, "exposure": exposure}
             return self._whole(lambda model: outputs.fit_outputs(model, X, y, refused, sample_weight, progress))
-        return self._whole(lambda model: model._fit(X, y, sample_weight, noise_variance, progress=progress))
+        return self._whole(lambda model: model._fit(X, y, sample_weight, noise_variance, exposure, progress=progress))
 
     def _fit_source(self, at):
         from .streaming import learn_source
@@ -157,12 +170,12 @@ class GPRegressor(RegressorMixin, AbstractEstimator):
         self.levels_ = self.outputs_ = None
         learn_source(self, settings, at, learned, lambda y: y, scale_target, likelihood.make)
 
-    def _fit(self, X, y, sample_weight, noise_variance=None, *, progress=None, encoder=None):
+    def _fit(self, X, y, sample_weight, noise_variance=None, exposure=None, *, progress=None, encoder=None):
         outputs.refuse_alone(settings := self._settings())
         likelihood = regression_likelihood(settings.likelihood, settings.initial_noise)
-        rows = given(self, X, y, sample_weight, noise_variance, classes=False, encoder=encoder)
-        X, y, (sample_weight, noise_variance) = rows.X, rows.y, rows.columns
-        _refuse_bad_target(y)
+        rows = given(self, X, y, sample_weight, noise_variance, exposure, classes=False, encoder=encoder)
+        X, y, (sample_weight, noise_variance, exposure) = rows.X, rows.y, rows.columns
+        refuse_bad_target(y)
         X, y, weight = self._check_rows(X, y, sample_weight, y_numeric=True)
         y = numbers("the target", y)
         known = np.zeros(len(y)) if noise_variance is None else noise_of_rows(noise_variance, X)
@@ -177,8 +190,13 @@ class GPRegressor(RegressorMixin, AbstractEstimator):
         target = y
         if self.levels_ is not None:
             target = np.searchsorted(self.levels_, y).clip(0, len(self.levels_) - 1).astype(np.float64)
+        rates = None if exposure is None else Rates.of(likelihood, target, weight, checked_exposure(exposure, X))
+        if rates is not None:
+            target, weight, likelihood = rates.y, rates.weight, rates.target
         scale_target = settings.scale_target and likelihood.support == "real"
         self._learn(settings, (X, target, weight, known), scale_target, likelihood.make, progress)
+        if rates is not None:
+            rates.finish(self)
         about = notes.constant_target(seen[0]) if constant else self._discrete(seen)
         self.notes_ = (*rows.notes, *self.notes_, *about)
         return self
@@ -190,10 +208,11 @@ class GPRegressor(RegressorMixin, AbstractEstimator):
         noise = float(np.sqrt(self.likelihood_.gaussian_noise)) * self.standardiser_.target_scale
         return notes.discrete_target(y, noise)
 
-    def predict(self, X, return_std=False, return_cov=False):
+    def predict(self, X, return_std=False, return_cov=False, *, exposure=None):
         """Mean of y at the rows of X [N, D], in the units of y; with `return_std` also its standard deviation [N], with
         `return_cov` its joint covariance [N, N]. Both include the noise. Of P outputs mean and standard deviation are
-        [N, P], and the covariance of all of them together is [N, P, N, P].
+        [N, P], and the covariance of all of them together is [N, P, N, P]. `exposure` [N] is that of counts, here and
+        below: 1 by default.
 
         The covariance is that of f plus the noise variance on its diagonal, which is the squared standard deviation. It
         is for real targets and at most 5,000 rows. The mean alone takes O(M) a row, mean and standard deviation O(M²),
@@ -203,12 +222,13 @@ class GPRegressor(RegressorMixin, AbstractEstimator):
         if return_std and return_cov:
             raise RuntimeError("ask for return_std or return_cov: the covariance has the variances on its diagonal")
         rows = self._inputs(X)
+        moved = shift(self, exposure, rows)
         if return_cov:
             self._refuse_many(rows)
             return self._joint_moments(rows) if self.outputs_ is None else outputs.joint_moments(self, rows)
         if not return_std and self.levels_ is None:
-            return self._in_units(evaluate(self, predictive.mean, rows).T)
-        mean, std = self._moments(rows)
+            return self._in_units(evaluate(self, predictive.mean, rows, *moved).T)
+        mean, std = self._moments(rows, *moved)
         return (mean, std) if return_std else mean
 
     def __sklearn_tags__(self):
@@ -222,7 +242,7 @@ class GPRegressor(RegressorMixin, AbstractEstimator):
     def _outputs(self):
         return np.array([[self.standardiser_.target_scale]]) if self.levels_ is None else self.levels_[None, :]
 
-    def predict_interval(self, X, level=0.9):
+    def predict_interval(self, X, level=0.9, *, exposure=None):
         """Central intervals that hold y with probability `level`: [N, 2], lower and upper ends, in the units of y; of P
         outputs [N, P, 2].
 
@@ -234,7 +254,9 @@ class GPRegressor(RegressorMixin, AbstractEstimator):
         rows = self._inputs(X)
         if self.likelihood_.gaussian_noise is not None:
             return np.stack(interval(*self._moments(rows), level), axis=-1)
+        moved = shift(self, exposure, rows)
         mean, variance = evaluate(self, predictive.latent, rows)
+        mean = sum(moved, mean)
         with computing(self._precision):
             ends = [
                 np.concatenate([quantile(self._observed(), m, v, p) for m, v in _cut(mean, variance)])
@@ -243,7 +265,7 @@ class GPRegressor(RegressorMixin, AbstractEstimator):
         # Sorted, as the quantiles of nearly one probability are equal up to rounding.
         return np.sort(np.column_stack([self._in_units(end) for end in ends]), axis=1)
 
-    def log_density(self, X, y):
+    def log_density(self, X, y, *, exposure=None):
         """log p(yᵢ | xᵢ) for every row, [N], per unit of y; a log probability for counts and levels.
 
         Of y [N, P] that of every output by itself, [N, P]: NaN in the gaps.
@@ -262,7 +284,8 @@ class GPRegressor(RegressorMixin, AbstractEstimator):
             unknown = self.levels_[codes] != y
             if unknown.any():
                 raise ValueError(f"y holds {y[unknown][0]:g}, which is none of the levels that were learned")
-        return evaluate(self, predictive.log_density, rows, s.target(codes)) - np.log(s.target_scale)
+        moved = shift(self, exposure, rows)
+        return evaluate(self, predictive.log_density, rows, s.target(codes), *moved) - np.log(s.target_scale)
 
     def loo_log_density(self, X, y, sample_weight=None, *, noise_variance=None):
         """log p(yᵢ | xᵢ, all other rows) for every row of a table that the model was fitted to, [N], per unit of y.
@@ -327,18 +350,16 @@ class GPRegressor(RegressorMixin, AbstractEstimator):
             return np.interp(y, np.arange(len(self.levels_)), self.levels_)
         return self.standardiser_.target_mean + self.standardiser_.target_scale * y
 
-    def _moments(self, rows):
+    def _moments(self, rows, *moved):
         """Mean and standard deviation of y in its own units, at rows that were checked."""
         if self.levels_ is not None:
-            p, exponent = (
-                np.exp(evaluate(self, predictive.log_probabilities, rows)),
-                np.frexp(np.max(np.abs(self.levels_)))[1],
-            )
+            p = np.exp(evaluate(self, predictive.log_probabilities, rows))
+            exponent = np.frexp(np.max(np.abs(self.levels_)))[1]
             levels = np.ldexp(self.levels_, -exponent)  # at most 1: squares of levels may overflow
             mean = levels @ p
             std = np.sqrt(np.sum((levels[:, None] - mean) ** 2 * p, axis=0))
             return np.ldexp(mean, exponent), np.ldexp(std, exponent)
-        mean, variance = (part.T for part in evaluate(self, predictive.moments, rows))
+        mean, variance = (part.T for part in evaluate(self, predictive.moments, rows, *moved))
         mean *= self.standardiser_.target_scale  # in place, as a million rows are 8 MB a copy
         mean += self.standardiser_.target_mean
         std = np.sqrt(variance, out=variance)
@@ -376,21 +397,3 @@ class GPRegressor(RegressorMixin, AbstractEstimator):
 def _cut(*arrays):
     """Blocks of rows, for quantiles hold some hundred numbers a row."""
     return zip(*(np.array_split(a, -(-a.shape[-1] // 10_000), axis=-1) for a in arrays), strict=True)
-
-
-def _refuse_bad_target(y):
-    """NaN, infinity and numbers too large for predictions in a target, by row; all else is left to scikit-learn's
-    checks."""
-    try:
-        values = numbers("the target", y)
-    except ValueError:
-        return
-    if values.ndim == 1:
-        refuse_non_finite(np.empty((0, 0)), None, values)
-        large = np.abs(values) > LARGEST_TARGET
-        if large.any():
-            row = int(np.argmax(large))
-            raise ValueError(
-                f"the target holds {values[row]:g} in row {row} ({large.sum()} such rows), but at most "
-                f"{LARGEST_TARGET:g} is computed with: give it in a larger unit, or drop those rows"
-            )

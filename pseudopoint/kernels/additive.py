@@ -49,7 +49,7 @@ def _sum_of_columns(
         x, z, v = column
         return total + v * jnp.exp(-0.5 * (x[:, None] - z) ** 2), None
 
-    return lax.scan(add, jnp.zeros((len(X), len(Z)), X.dtype), (X.T, Z.T, variance))[0]
+    return lax.scan(add, jnp.zeros((X.shape[0], Z.shape[0]), X.dtype), (X.T, Z.T, variance))[0]
 
 
 def _forward(X, Z, variance):

@@ -11,8 +11,9 @@ from jaxtyping import Array, Float
 
 from ..params import Number, positive, real
 from .base import AbstractKernel, Positive, Scale
+from .distance import squared_distance
 
-__all__ = ["ArcCosine", "Changepoint", "Cosine", "Hamming", "Polynomial"]
+__all__ = ["ArcCosine", "Changepoint", "Coregion", "Cosine", "Hamming", "Polynomial", "SpectralMixture"]
 
 
 class Polynomial(AbstractKernel):
@@ -58,6 +59,36 @@ class Cosine(AbstractKernel):
     def diag(self, X: Float[Array, "N D"]) -> Float[Array, " N"]:
         """variance · 1."""
         return self.variance * jnp.ones_like(X[:, 0])
+
+
+class SpectralMixture(AbstractKernel):
+    """Σ_q variance_q exp(−2π² Σ_d (bandwidth_qd τ_d)²) cos(2π Σ_d frequency_qd τ_d), τ = x − z: a stationary kernel
+    whose density of frequencies is a mixture of Q normals, in cycles per unit of a column (Wilson and Adams 2013, 12).
+
+    With enough components it comes close to any stationary kernel. The evidence has many maxima, so the frequencies at
+    the start decide which patterns are found.
+    """
+
+    variance: Float[Number, " Q"] = positive()
+    frequency: Float[Number, "Q D"] = real()
+    bandwidth: Float[Number, "Q D"] = positive()
+
+    def __call__(self, X: Float[Array, "N D"], Z: Float[Array, "M D"]) -> Float[Array, "N M"]:
+        """[k(xᵢ, zⱼ)], as products of one squared exponential and one wave for each component."""
+        parts = zip(self.variance, self.frequency, self.bandwidth, strict=True)
+        return sum(v * _normal_wave(X, Z, f, 2 * jnp.pi * b) for v, f, b in parts)  # pyright: ignore[reportReturnType]
+
+    def diag(self, X: Float[Array, "N D"]) -> Float[Array, " N"]:
+        """Σ_q variance_q; NaN in other fields is not hidden."""
+        other = jnp.sum(self.frequency) + jnp.sum(self.bandwidth)
+        return (jnp.sum(self.variance) + 0 * other) * jnp.ones_like(X[:, 0])
+
+
+def _normal_wave(X, Z, frequency, inverse):
+    """exp(−½ ‖inverse ∘ τ‖²) cos(2π frequency · τ)."""
+    u, w = 2 * jnp.pi * (X @ frequency)[:, None], 2 * jnp.pi * (Z @ frequency)
+    wave = jnp.cos(u) * jnp.cos(w) + jnp.sin(u) * jnp.sin(w)
+    return jnp.exp(-0.5 * squared_distance(X * inverse, Z * inverse)) * wave
 
 
 class ArcCosine(AbstractKernel):
@@ -111,6 +142,35 @@ class Hamming(AbstractKernel):
     def diag(self, X: Float[Array, "N D"]) -> Float[Array, " N"]:
         """variance · 1; NaN lengthscales are not hidden."""
         return self.variance * jnp.exp(-jnp.sum(jnp.zeros_like(X) / self.lengthscale, axis=-1))
+
+
+class Coregion(AbstractKernel):
+    """B[c(x), c(z)] with B = factor factorᵀ + diag(own): a free covariance of C categories, whose codes 0, …, C − 1 are
+    in one column (the intrinsic model of coregionalisation; Álvarez, Rosasco and Lawrence 2012).
+
+    `Matern52(1.0).on(0) * Coregion(factor, own, column=1)` is one function of column 0 for each category, as alike as B
+    says. `factor` is [C, R]: of rank R. A number between codes counts as the nearest one, one beyond as the last.
+    """
+
+    factor: Float[Number, "C R"] = real()
+    own: Float[Number, " C"] = positive()
+    column: int = eqx.field(static=True, default=0)
+
+    def __call__(self, X: Float[Array, "N D"], Z: Float[Array, "M D"]) -> Float[Array, "N M"]:
+        """[k(xᵢ, zⱼ)]."""
+        x, z = self._indicators(X), self._indicators(Z)
+        return (x @ self.factor) @ (z @ self.factor).T + (x * self.own) @ z.T
+
+    def diag(self, X: Float[Array, "N D"]) -> Float[Array, " N"]:
+        """B[c(x), c(x)]."""
+        return self._indicators(X) @ (jnp.sum(self.factor**2, axis=1) + self.own)
+
+    def _indicators(self, X):
+        """1 where a row is of a category, [N, C]."""
+        C = self.own.shape[0]
+        code = jnp.clip(jnp.floor(lax.stop_gradient(X[:, self.column]) + 0.5), 0, C - 1)
+        same = (code[:, None] == jnp.arange(C, dtype=X.dtype)).astype(X.dtype)
+        return same + 0 * code[:, None]  # NaN is not hidden
 
 
 class Changepoint(AbstractKernel):

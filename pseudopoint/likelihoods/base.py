@@ -49,6 +49,9 @@ class AbstractLikelihood(Readable):
     additive: ClassVar[bool] = False
     # Whether y = f₁ + N(0, scale² e^{2f₂}): a Gaussian likelihood for f₁ given f₂, so that two fits in turn learn both.
     varying_noise: ClassVar[bool] = False
+    # Whether y counts what a rate makes, y ~ p(y | f + log E) for an exposure E, with log p(y | f + log E) equal to
+    # E log p(y/E | f) up to a constant.
+    rates: ClassVar[bool] = False
     # Whether classes have an order, so that their numbers are a target of regression too.
     ordered: ClassVar[bool] = False
     support: ClassVar[str] = "real"  # "real", "positive", "unit", "counts" or "classes"

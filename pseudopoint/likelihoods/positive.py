@@ -59,6 +59,7 @@ class Poisson(AbstractScaled):
     """y ~ Poisson(λ), λ = scale · e^f, y = 0, 1, 2, …"""
 
     majorised: ClassVar[bool] = True
+    rates: ClassVar[bool] = True
     support: ClassVar[str] = "counts"
 
     def _spread(self, m: Rows, squared: Rows) -> Rows:
