@@ -185,10 +185,11 @@ def test_what_cannot_be_exported_is_refused_and_writes_nothing(tmp_path):
     X = np.random.default_rng(0).normal(size=(20, 1))
     one = GPClassifier().fit(X, np.ones(20))
     odd = GPRegressor(Odd(), method="exact", max_iter=1, effort="fast").fit(X, X[:, 0])
-    plain = GPRegressor("rbf", method="exact", **QUICK).fit(X, X[:, 0])
+    plain, two = (GPRegressor("rbf", method="exact", **QUICK).fit(X, y) for y in (X[:, 0], np.hstack([X, X])))
     for model, level, words in (
         (one, 0.9, "one class only"),
         (odd, 0.9, "the model computes 'lgamma'"),
+        (two, 0.9, "of one target"),
         (plain, 1.5, "level=1.5 must lie"),
     ):
         with pytest.raises(ValueError, match=words):

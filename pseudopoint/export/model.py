@@ -43,6 +43,8 @@ def to_onnx(model: Any, path: Any, *, level: float = 0.9) -> list[str]:
     labels = getattr(model, "classes_", None)
     if labels is not None and len(labels) == 1:
         raise ValueError("the model has one class only, which it predicts with certainty: there is nothing to export")
+    if getattr(model, "outputs_", None) is not None:
+        raise ValueError("the export to ONNX is for models of one target, and this one has several: fit each by itself")
     with computing("float64"):
         names, content = _graph(model, level, labels)
     with whole_file(path) as file:

@@ -248,6 +248,13 @@ def _power(graph: Graph, equation: Any, values: list[Value]) -> Value:
     return graph.add("Pow", values[0], np.asarray(equation.params["y"], equation.invars[0].aval.dtype))
 
 
+def _round(graph: Graph, equation: Any, values: list[Value]) -> Value:
+    """ONNX rounds halves to even numbers, as `jnp.round` does."""
+    if equation.params["rounding_method"] != jax.lax.RoundingMethod.TO_NEAREST_EVEN:
+        raise _unknown("rounding away from zero")
+    return graph.add("Round", *values)
+
+
 def _is_finite(graph: Graph, equation: Any, values: list[Value]) -> Value:
     return graph.add("Not", graph.add("Or", graph.add("IsNaN", values[0]), graph.add("IsInf", values[0])))
 
@@ -325,6 +332,7 @@ SEVERAL: dict[str, Callable[[Graph, Any, list[Value]], Sequence[Value]]] = {
 RULES: dict[str, Rule] = {
     "broadcast_in_dim": _broadcast,
     "reshape": _reshape,
+    "round": _round,
     "squeeze": _reshape,
     "expand_dims": _reshape,
     "transpose": lambda g, e, v: g.add("Transpose", v[0], perm=e.params["permutation"]),
