@@ -230,7 +230,7 @@ def _row_gradients(at: Context, mean, cov, half_logdet) -> RowGradients:
 
     def expected(by_mean, by_variance, parts):
         model = at.hyper.rebuild(parts)
-        Z, likelihood = jnp.asarray(model.posterior.Z), model.likelihood.at(batch.noise)
+        Z, likelihood = jnp.asarray(model.posterior.Z), model.likelihood.at(batch)
         A, d = features(model.kernel, prior_factor(model.kernel, Z, model.posterior.jitter), Z, batch.X)
         v = likelihood.shrinkage(d, batch.weight) if at.tight else jnp.ones_like(d)
         mu, s = mean @ A + by_mean, quad_diag(cov, A) + v * d + by_variance
