@@ -15,7 +15,7 @@ from ..names import Settings
 from ..optimise.result import Progress
 from ..processes import computing, one_blas_thread
 from ..recipes import AbstractKeeper, Trial, fit_rows
-from ..tables import LearnedTable, TableRows, TableSource, arrays_source, learn_table, open_source
+from ..tables import LearnedTable, PartReader, TableRows, TableSource, arrays_source, learn_table, open_source
 from .base import given_points, in_units_of_inputs, start_kernel
 from .checkpoints import fingerprint, opened
 from .choosing import Chosen, searched, table
@@ -98,8 +98,8 @@ def learn_source(
     forget_programs()
     precision, D = model._precision, len(learned.mean)
     as_it_is = Standardiser(np.arange(D), np.zeros(D), np.ones(D), 0.0, 1.0)
-    held = at.share, settings.seed
-    raw_rows = TableRows(at.source, learned.encoder, learned.counts, held, codes, as_it_is, None, "float64")
+    reader = PartReader(learned.encoder, (at.share, settings.seed), codes, as_it_is, None, "float64")
+    raw_rows = at.source.spread(TableRows(at.source, reader, learned.counts))
     if len(raw_rows) < 2:
         raise ValueError(f"a fit needs at least 2 rows with a target, and {at.target!r} has one in the table")
     names = np.asarray(learned.encoder.feature_names, object)

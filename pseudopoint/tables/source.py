@@ -76,6 +76,14 @@ class TableSource:
         frame = frame.set_axis(pd.RangeIndex(self.starts[i], self.starts[i + 1]), axis=0)
         return frame.assign(**kept) if kept else frame
 
+    def each(self, function: Callable[[int, pd.DataFrame], T], order: Sequence[int], columns=None) -> Iterator[T]:
+        """function(i, part i) for each i in order; a thread reads ahead and applies the function."""
+        return read_ahead(lambda i: function(i, self.part(i, columns)), order)
+
+    def spread(self, rows: Any) -> Any:
+        """The rows of a fit where the parts of this source are: those of a file are read whenever they are needed."""
+        return rows
+
 
 def is_source(table: Any) -> bool:
     """Whether an object is a table: a path or glob, several of them, a table of Arrow or a DataFrame."""
