@@ -18,7 +18,7 @@ ORDER = """
     bounds optimise starts recipes persistence metrics tables datasets estimators report reproduce commands shell cli
 """.split()
 CORE = ORDER[: ORDER.index("recipes") + 1]
-EDGE_LIBRARIES = {"sklearn", "pandas", "pyarrow", "narwhals", "typer", "rich", "matplotlib"}
+EDGE_LIBRARIES = {"sklearn", "pandas", "pyarrow", "narwhals", "typer", "rich", "matplotlib", "dask", "distributed"}
 HEAVY = ["jax", "sklearn", "pandas", "matplotlib", "scipy", "equinox", "typer"]
 
 

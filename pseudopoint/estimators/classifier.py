@@ -16,6 +16,7 @@ from . import notes, predictive
 from .base import AbstractEstimator
 from .checks import no_type_check, store
 from .frames import given
+from .lazy import over_partitions
 from .serving import evaluate
 from .targets import class_likelihood
 
@@ -136,6 +137,7 @@ class GPClassifier(ClassifierMixin, AbstractEstimator):
         self.reason_ = "the target holds one class"
         self.notes_ = (f"the target holds one class only, {label!r}, which is predicted with certainty",)
 
+    @over_partitions
     def predict_log_proba(self, X):
         """log P(y = c | x), [N, C], columns in the order of `classes_`; no probability is clipped."""
         rows = self._inputs(X)
@@ -143,12 +145,14 @@ class GPClassifier(ClassifierMixin, AbstractEstimator):
             return np.zeros((len(rows), 1))
         return evaluate(self, predictive.log_probabilities, rows).T
 
+    @over_partitions
     def predict_proba(self, X):
         """P(y = c | x), [N, C], columns in the order of `classes_`."""
         p = np.exp(self.predict_log_proba(X))
         p /= p.sum(axis=1, keepdims=True)
         return p
 
+    @over_partitions
     def predict(self, X):
         """The most probable label of every row, [N]."""
         best = np.argmax(self.predict_log_proba(X), axis=1)

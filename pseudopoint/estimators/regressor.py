@@ -22,6 +22,7 @@ from . import notes, predictive
 from .base import AbstractEstimator
 from .checks import no_type_check, numbers, refuse_non_finite, shown, store, whole
 from .frames import given
+from .lazy import over_partitions
 from .left_out import densities
 from .serving import apply_learned, evaluate, in_blocks
 from .targets import check_target, regression_likelihood
@@ -185,6 +186,7 @@ class GPRegressor(RegressorMixin, AbstractEstimator):
         noise = float(np.sqrt(self.likelihood_.gaussian_noise)) * self.standardiser_.target_scale
         return notes.discrete_target(y, noise)
 
+    @over_partitions
     def predict(self, X, return_std=False, return_cov=False):
         """Mean of y at the rows of X [N, D], in the units of y; with `return_std` also its standard deviation [N], with
         `return_cov` its joint covariance [N, N]. Both include the noise.
@@ -210,6 +212,7 @@ class GPRegressor(RegressorMixin, AbstractEstimator):
     def _outputs(self):
         return np.array([[self.standardiser_.target_scale]]) if self.levels_ is None else self.levels_[None, :]
 
+    @over_partitions
     def predict_interval(self, X, level=0.9):
         """Central intervals that hold y with probability `level`: [N, 2], lower and upper ends, in the units of y.
 

@@ -13,7 +13,7 @@ from pseudopoint.tables.encoder import TableEncoder
 from pseudopoint.tables.formats import MAX_CATEGORIES, values_of
 from pseudopoint.tables.messages import TableError, row_count
 from pseudopoint.tables.missing import text_of, without_words
-from pseudopoint.tables.source import TableSource
+from pseudopoint.tables.source import Parts
 from pseudopoint.tables.target import drop_missing_target, tidy
 
 __all__ = ["LearnedTable", "Moments", "held_out", "learn_table"]
@@ -79,7 +79,7 @@ def held_out(rows: int, part: int, share: float, seed: int) -> np.ndarray:
 
 
 def learn_table(
-    source: TableSource,
+    source: Parts,
     target: str,
     classes: bool = False,
     missing: Collection[str] = (),
@@ -144,7 +144,7 @@ class _Counting:
         return len(rows), Moments() if classes else Moments.of(y), Counter(y.tolist() if classes else ()), tallies
 
 
-def _sample(source: TableSource, share: float, seed: int) -> tuple[pd.DataFrame, bool]:
+def _sample(source: Parts, share: float, seed: int) -> tuple[pd.DataFrame, bool]:
     """At most `SAMPLE_ROWS` rows that are not held out, and whether they are all."""
     whole = len(source) <= SAMPLE_ROWS
     parts = range(len(source.parts))

@@ -12,7 +12,7 @@ from pseudopoint.data import Dataset, Standardiser, in_chunks
 from pseudopoint.rows import Part, pull_chunks, sum_chunks
 from pseudopoint.tables.encoder import TableEncoder
 from pseudopoint.tables.learning import held_out
-from pseudopoint.tables.source import TableSource
+from pseudopoint.tables.source import Parts
 
 __all__ = ["PartReader", "TableRows"]
 
@@ -69,7 +69,7 @@ class TableRows:
     windows as they follow each other. A table of one window is permuted as in memory.
     """
 
-    def __init__(self, source: TableSource, reader: PartReader, counts: np.ndarray, read: Any = None):
+    def __init__(self, source: Parts, reader: PartReader, counts: np.ndarray, read: Any = None):
         self.source, self.reader, self.counts = source, reader, counts
         self.starts = np.concatenate([[0], np.cumsum(counts)]).astype(int)
         self._read: Callable[[Sequence[int]], Iterator[Dataset]] = read or self._from_source
