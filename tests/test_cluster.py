@@ -21,6 +21,9 @@ from pseudopoint.tables import DaskSource, PartReader, TableRows, dask_source, l
 
 pytestmark = [
     pytest.mark.edge,
+    pytest.mark.skipif(
+        "PSEUDOPOINT_CLUSTER" not in os.environ, reason="workers may block in XLA's compiler: docs/scale.md"
+    ),
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),

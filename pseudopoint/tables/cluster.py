@@ -17,7 +17,7 @@ import pyarrow as pa
 from pseudopoint.compilation import bucket, keeping_programs
 from pseudopoint.data import Dataset, Standardiser, in_chunks
 from pseudopoint.optimise.result import FitError
-from pseudopoint.processes import computing, cores
+from pseudopoint.processes import computing
 from pseudopoint.rows import CHUNK, Part, pull_chunks, sum_chunks
 from pseudopoint.tables.messages import TableError, refuse_repeated
 from pseudopoint.tables.rows import TableRows
@@ -56,8 +56,7 @@ def running_cluster(address: str | None = None, workers: int | None = None) -> I
         return
     if not workers or workers < 1:
         raise ValueError(f"workers={workers} must be at least 1")
-    share = {"NPROC": str(max(2, cores() // workers))}  # the threads of XLA in each
-    options: dict[str, Any] = {"processes": True, "threads_per_worker": 1, "dashboard_address": ":0", "env": share}
+    options: dict[str, Any] = {"processes": True, "threads_per_worker": 1, "dashboard_address": ":0"}
     with distributed.LocalCluster(n_workers=workers, **options) as cluster:
         with distributed.Client(cluster, set_as_default=False) as client:
             yield client
