@@ -16,7 +16,7 @@ from . import notes, predictive
 from .base import AbstractEstimator
 from .checks import no_type_check, store
 from .frames import given
-from .lazy import over_partitions
+from .lazy import ScoresPartitions, over_partitions
 from .serving import evaluate
 from .targets import class_likelihood
 
@@ -25,7 +25,7 @@ __all__ = ["GPClassifier"]
 FEW, BRIEF = 50, 5  # rows and iterations of a fit to one class
 
 
-class GPClassifier(ClassifierMixin, AbstractEstimator):
+class GPClassifier(ScoresPartitions, ClassifierMixin, AbstractEstimator):
     """Gaussian process classification for tables of any size, with calibrated probabilities.
 
     Two classes: P(y = 1 | f) = σ(f), f ~ GP(0, k). C classes: C functions that share kernel and inducing points, and

@@ -22,7 +22,7 @@ from . import notes, predictive
 from .base import AbstractEstimator
 from .checks import no_type_check, numbers, refuse_non_finite, shown, store, whole
 from .frames import given
-from .lazy import over_partitions
+from .lazy import ScoresPartitions, over_partitions
 from .left_out import densities
 from .serving import apply_learned, evaluate, in_blocks
 from .targets import check_target, regression_likelihood
@@ -34,7 +34,7 @@ BELOW_ONE = float(np.nextafter(1, 0))  # the largest probability whose quantile 
 LARGEST_TARGET = 1e305  # so that sums of a few predictions do not overflow
 
 
-class GPRegressor(RegressorMixin, AbstractEstimator):
+class GPRegressor(ScoresPartitions, RegressorMixin, AbstractEstimator):
     """Gaussian process regression for tables of any size, with calibrated predictions.
 
     y = f(x) + ε, f ~ GP(0, k), ε ~ N(0, σ²), on inputs and target scaled to mean 0 and standard deviation 1 (undone
