@@ -104,6 +104,8 @@ Stream = Annotated[
 Checkpoint = Annotated[
     Path | None, typer.Option(help="A folder that keeps the state of the fit, every minute and when stopped.")
 ]
+Cluster = Annotated[str | None, typer.Option(metavar="ADDRESS", help="A Dask cluster whose workers hold the rows.")]
+Workers = Annotated[int | None, typer.Option(help="Processes on this machine that share the rows, by Dask.")]
 
 
 @app.command(epilog="`pseudopoint options` explains the words that settings take.")
@@ -124,6 +126,8 @@ def fit(
     stream: Stream = None,
     checkpoint: Checkpoint = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the fit in the checkpoint's folder.")] = False,
+    cluster: Cluster = None,
+    workers: Workers = None,
     out: Annotated[Path | None, typer.Option(help="Write the model file here.")] = None,
     report: Annotated[Path | None, typer.Option(help="Write an HTML report here.")] = None,
     as_json: Json = False,
@@ -142,6 +146,7 @@ def fit(
         options |= {"stream": stream, "resume": resume, "refit": refit, "weights": weights}
         options |= {"exposure": exposure}
         options |= {"test_from": test_from, "test_last": test_last, "time_column": time}
+        options |= {"cluster": cluster, "workers": workers}
         try:
             result = commands.fit_table(table, target, **options, **files, **_given(settings), progress=bar.fitted)
         except KeyboardInterrupt:

@@ -19,7 +19,7 @@ ORDER = """
     cli
 """.split()
 CORE = ORDER[: ORDER.index("recipes") + 1]
-EDGE_LIBRARIES = {"sklearn", "pandas", "pyarrow", "narwhals", "typer", "rich", "matplotlib"}
+EDGE_LIBRARIES = {"sklearn", "pandas", "pyarrow", "narwhals", "typer", "rich", "matplotlib", "dask", "distributed"}
 HEAVY = ["jax", "sklearn", "pandas", "matplotlib", "scipy", "equinox", "typer"]
 
 

@@ -1,6 +1,6 @@
 """Tables on disk: what is learned of them is that of the table in memory, and so is every number of a fit."""
 
-from dataclasses import astuple
+from dataclasses import astuple, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,15 @@ from pseudopoint.names import Settings
 from pseudopoint.params import cast, trainable
 from pseudopoint.posteriors import Collapsed, Model
 from pseudopoint.recipes import Nothing, fit_rows
-from pseudopoint.tables import TableEncoder, TableError, TableRows, drop_missing_target, learn_table, open_source
+from pseudopoint.tables import (
+    PartReader,
+    TableEncoder,
+    TableError,
+    TableRows,
+    drop_missing_target,
+    learn_table,
+    open_source,
+)
 from pseudopoint.tables.learning import Moments
 
 pytestmark = pytest.mark.edge
@@ -55,7 +63,8 @@ def rows_of(source, learned, scaled=True) -> TableRows:
     target = (learned.target.mean, learned.target.spread)
     few = np.random.default_rng(0).normal(size=(30, len(learned.mean))) * learned.spread + learned.mean
     scaling = Standardiser.of_moments((learned.mean, learned.spread), few, target)
-    return TableRows(source, learned.encoder, learned.counts, (0.0, 0), lambda y: y, scaling, None, "float64")
+    reader = PartReader(learned.encoder, (0.0, 0), lambda y: y, scaling, None, "float64")
+    return TableRows(source, reader, learned.counts)
 
 
 def in_memory(encoder: TableEncoder, scaling: Standardiser) -> Dataset:
@@ -98,7 +107,7 @@ def test_batches_samples_and_sums_are_those_of_memory(tmp_path, sizes, monkeypat
     monkeypatch.setattr("pseudopoint.data.CHUNK", 16)
     with open_source(write(tmp_path / "t.parquet", sizes=sizes)) as source, jax.enable_x64(True):
         rows = rows_of(source, learn_table(source, "y"))
-        data = in_memory(rows.encoder, rows.scaling)
+        data = in_memory(rows.reader.encoder, rows.reader.scaling)
         assert (len(rows), rows.num_columns, rows.total_weight) == (N - 2, data.num_columns, N - 2)
         equal = lambda a, b: jax.tree.map(np.testing.assert_array_equal, a, b)
         equal(rows.sample(10, 3), data.sample(10, 3))
@@ -141,13 +150,13 @@ def test_a_whole_fit_is_that_of_memory(tmp_path, settings, classes):
     given = Settings(effort="fast", num_inducing=6, batch_size=16, inducing="kmeans", initial="robust", **settings)
     with open_source(write(tmp_path / "t.parquet", sizes=[13, 30, 17])) as source, jax.enable_x64(True):
         rows = rows_of(source, learn_table(source, "y"))
-        data = in_memory(rows.encoder, rows.scaling)
+        data = in_memory(rows.reader.encoder, rows.reader.scaling)
         likelihood: Any = Gaussian(0.1)
         if classes:
-            rows.target, likelihood = lambda y: np.where(y > 100, 1.0, 0.0), Bernoulli()
-            rows.scaling = Standardiser.of_moments(
-                (rows.scaling.mean, rows.scaling.scale), np.asarray(data.X), (0.0, 1.0)
-            )
+            scaling, likelihood = rows.reader.scaling, Bernoulli()
+            scaling = Standardiser.of_moments((scaling.mean, scaling.scale), np.asarray(data.X), (0.0, 1.0))
+            above = replace(rows.reader, target=lambda y: np.where(y > 100, 1.0, 0.0), scaling=scaling)
+            rows = TableRows(source, above, rows.counts)
             data = rows.sample(N, 0)
         kernel = Matern52(np.full(rows.num_columns, 2.0), 1.0)
         fits = [fit_rows(kernel, likelihood, each, data, given, Nothing()) for each in (rows, data)]

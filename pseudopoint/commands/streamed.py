@@ -2,7 +2,8 @@
 
 import os
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,16 @@ from pseudopoint.commands.steps import (
 from pseudopoint.commands.steps import fit_table as fit_in_memory
 from pseudopoint.estimators.streaming import Streaming
 from pseudopoint.optimise.result import Progress
-from pseudopoint.tables import TableSource, looks_like_classes, open_source, table_chunks, table_head
+from pseudopoint.tables import (
+    Parts,
+    TableSource,
+    file_parts,
+    looks_like_classes,
+    open_source,
+    running_cluster,
+    table_chunks,
+    table_head,
+)
 from pseudopoint.tables.learning import held_out
 from pseudopoint.tables.missing import without_words
 from pseudopoint.tables.source import table_bytes, table_files
@@ -44,20 +54,26 @@ def fit_table(
     stream: bool | None = None,
     checkpoint: str | Path | None = None,
     resume: bool = False,
+    cluster: str | None = None,
+    workers: int | None = None,
     **options: Any,
 ) -> Result:
     """`steps.fit_table`, which has the other options, or the same part by part: `stream` says which. Where it is None,
     tables of several files, fits with a checkpoint, and tables that would not fit into memory are streamed.
 
-    `checkpoint` is a folder that keeps the state of the fit, from which `resume` goes on. A streamed fit holds out at
-    most 100,000 rows. Raises TableError, FitError or ValueError, each with one sentence.
+    `checkpoint` is a folder that keeps the state of the fit, from which `resume` goes on. `cluster` is the address of a
+    Dask cluster whose workers hold the rows, `workers` a number of processes on this machine that do. A streamed fit
+    holds out at most 100,000 rows. Raises TableError, FitError or ValueError, each with one sentence.
     """
     several = len(table_files(table)) > 1 or Path(table).is_dir()
-    if stream is False and (checkpoint is not None or resume or several):
-        raise ValueError("a checkpoint, a folder and several files need a streamed fit: leave --no-stream out")
-    needed = several or checkpoint is not None or resume
+    needed = several or checkpoint is not None or resume or cluster is not None or workers is not None
+    if stream is False and needed:
+        raise ValueError(
+            "a checkpoint, a folder, several files and a cluster need a streamed fit: leave --no-stream out"
+        )
     if stream or needed or (stream is None and Path(table).exists() and table_bytes(table) > SHARE * _free_memory()):
-        return _fit_streamed(table, target, checkpoint=checkpoint, resume=resume, **options)
+        places = {"checkpoint": checkpoint, "cluster": cluster, "workers": workers}
+        return _fit_streamed(table, target, resume=resume, **places, **options)
     return fit_in_memory(table, target, **options)
 
 
@@ -78,6 +94,8 @@ def _fit_streamed(
     *,
     checkpoint: str | Path | None,
     resume: bool,
+    cluster: str | None,
+    workers: int | None,
     task: str = "auto",
     likelihood: str = "auto",
     test_fraction: float = 0.1,
@@ -97,7 +115,8 @@ def _fit_streamed(
     check_places(out, report)
     classes, why = _task(table, target, task, likelihood, missing)
     model = make_estimator(classes, settings, likelihood, random_state)
-    with open_source(table, [target] if classes else [], missing) as source:
+    with _spread(cluster, workers) as spread, open_source(table, [target] if classes else [], missing) as files:
+        source = spread(files)
         share = 0.0 if test is not None else min(test_fraction, MOST_HELD_OUT / len(source))
         at = Streaming(source, target, missing, share, checkpoint, resume, progress)
         start = time.perf_counter()
@@ -112,6 +131,16 @@ def _fit_streamed(
         result |= saved(kind, result, out)
         some = Fitted(kind, *_first_rows(kind, source, share))
     return result | reported(report, some, result, scored, None, table)
+
+
+@contextmanager
+def _spread(cluster: str | None, workers: int | None) -> Iterator[Callable[[TableSource], Any]]:
+    """What places the parts of files on the workers of a cluster, where there is one."""
+    if cluster is None and workers is None:
+        yield lambda files: files
+    else:
+        with running_cluster(cluster, workers) as client:
+            yield lambda files: file_parts(files, client)
 
 
 def _refuse_in_memory(settings: dict[str, Any]) -> None:
@@ -142,14 +171,14 @@ def _task(table, target: str, task: str, likelihood: str, missing: Collection[st
     return classes, f"{reason} (in its first rows)"
 
 
-def _scored(kind: AbstractKind, source: TableSource, share: float, test: str | Path | None, keep: bool):
+def _scored(kind: AbstractKind, source: Parts, share: float, test: str | Path | None, keep: bool):
     """The rows held out, or those of the test table; None if there are none."""
     if test is not None:
         return kind.score(table_chunks(test, CHUNK_ROWS, kind.encoder), keep=keep)
     return kind.score(_held_out(source, share, kind.model.random_state), keep=keep) if share else None
 
 
-def _first_rows(kind: AbstractKind, source: TableSource, share: float) -> tuple[np.ndarray, np.ndarray]:
+def _first_rows(kind: AbstractKind, source: Parts, share: float) -> tuple[np.ndarray, np.ndarray]:
     """Inputs and targets of training rows of the first part that has any, for the pictures of a report."""
     for i, part in enumerate(source.parts):
         frame = source.part(i)
@@ -161,7 +190,7 @@ def _first_rows(kind: AbstractKind, source: TableSource, share: float) -> tuple[
     raise AssertionError("a fitted table has training rows")
 
 
-def _held_out(source: TableSource, share: float, seed: int) -> Iterator[pd.DataFrame]:
+def _held_out(source: Parts, share: float, seed: int) -> Iterator[pd.DataFrame]:
     for i, part in enumerate(source.parts):
         held = held_out(part.rows, i, share, seed)
         if held.any():

@@ -27,7 +27,8 @@ from . import notes, predictive
 from .checks import checked, refuse_large, refuse_non_finite, unknown, validated, weights, whole
 from .choosing import Chosen, as_chosen, searched, table
 from .effects import Effects, effects_of
-from .frames import encoded, gaps, is_table, restored
+from .frames import encoded, gaps, is_lazy, is_table, restored
+from .lazy import over_partitions
 from .saving import rebuilt, tree_of
 from .serving import block_sizes, evaluate, is_plain
 
@@ -87,7 +88,7 @@ class AbstractEstimator(BaseEstimator):
     def _is_streamed(self, X, y, checkpoint, resume) -> bool:
         """Whether a fit goes through the rows part by part."""
         large = isinstance(X, np.memmap) and X.nbytes > LARGE_MAP
-        return isinstance(y, str) or checkpoint is not None or resume or large
+        return isinstance(y, str) or checkpoint is not None or resume or large or is_lazy(X)
 
     def _fit_streamed(self, X, y, refused, checkpoint, resume, progress):
         from .streaming import fit_streamed  # here, for it imports what reads tables
@@ -241,6 +242,7 @@ class AbstractEstimator(BaseEstimator):
         """Names of the columns of numbers, None where they have none."""
         return getattr(self, "feature_names_in_", None) if self.encoder_ is None else self.encoder_.feature_names
 
+    @over_partitions
     def predict_latent(self, X, return_std=False):
         """Mean of the latent function f at the rows of X, [N], or of all C of them, [N, C], such as those of several
         outputs; with `return_std` also its standard deviation, of the same shape.
@@ -289,14 +291,19 @@ class AbstractEstimator(BaseEstimator):
         the estimator itself.
         """
         check_is_fitted(self)
-        middle = np.zeros(self.n_features_in_)
-        if self.columns_ is None:
-            middle[self.standardiser_.columns] = self.standardiser_.mean
         for rows in block_sizes(self):
             with warnings.catch_warnings():  # of the gaps
                 warnings.simplefilter("ignore", UserWarning)
-                self._predictions(np.tile(middle, (rows, 1)) if self.columns_ is None else gaps(self.columns_, rows))
+                self._predictions(self.typical(rows))
         return self
+
+    def typical(self, rows: int):
+        """So many rows that predictions may be asked for."""
+        if self.columns_ is not None:
+            return gaps(self.columns_, rows)
+        middle = np.zeros(self.n_features_in_)
+        middle[self.standardiser_.columns] = self.standardiser_.mean
+        return np.tile(middle, (rows, 1))
 
     def _predictions(self, X):
         """What `warm_up` compiles."""

@@ -16,6 +16,7 @@ from . import notes, predictive
 from .base import AbstractEstimator
 from .checks import no_type_check, store
 from .frames import given
+from .lazy import ScoresPartitions, over_partitions
 from .serving import evaluate
 from .targets import class_likelihood
 
@@ -24,7 +25,7 @@ __all__ = ["GPClassifier"]
 FEW, BRIEF = 50, 5  # rows and iterations of a fit to one class
 
 
-class GPClassifier(ClassifierMixin, AbstractEstimator):
+class GPClassifier(ScoresPartitions, ClassifierMixin, AbstractEstimator):
     """Gaussian process classification for tables of any size, with calibrated probabilities.
 
     Two classes: P(y = 1 | f) = σ(f), f ~ GP(0, k). C classes: C functions that share kernel and inducing points, and
@@ -134,6 +135,7 @@ class GPClassifier(ClassifierMixin, AbstractEstimator):
         self.reason_ = "the target holds one class"
         self.notes_ = (f"the target holds one class only, {label!r}, which is predicted with certainty",)
 
+    @over_partitions
     def predict_log_proba(self, X):
         """log P(y = c | x), [N, C], columns in the order of `classes_`; no probability is clipped."""
         rows = self._inputs(X)
@@ -141,12 +143,14 @@ class GPClassifier(ClassifierMixin, AbstractEstimator):
             return np.zeros((len(rows), 1))
         return evaluate(self, predictive.log_probabilities, rows).T
 
+    @over_partitions
     def predict_proba(self, X):
         """P(y = c | x), [N, C], columns in the order of `classes_`."""
         p = np.exp(self.predict_log_proba(X))
         p /= p.sum(axis=1, keepdims=True)
         return p
 
+    @over_partitions
     def predict(self, X):
         """The most probable label of every row, [N]."""
         best = np.argmax(self.predict_log_proba(X), axis=1)

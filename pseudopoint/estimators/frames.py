@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_consistent_length, column_or_1d, vali
 from ..persistence import ModelFileError
 from .checks import validated
 
-__all__ = ["Given", "as_pandas", "encoded", "gaps", "given", "is_table", "restored"]
+__all__ = ["Given", "as_pandas", "encoded", "gaps", "given", "is_lazy", "is_table", "restored"]
 
 
 class Given(NamedTuple):
@@ -31,6 +31,11 @@ class Given(NamedTuple):
 def is_table(X: Any) -> bool:
     """Whether X is a DataFrame or an Arrow table."""
     return nw.dependencies.is_into_dataframe(X)
+
+
+def is_lazy(X: Any) -> bool:
+    """Whether X is a collection of Dask."""
+    return hasattr(X, "__dask_graph__")
 
 
 def as_pandas(X: Any) -> Any:

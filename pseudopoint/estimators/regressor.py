@@ -34,6 +34,7 @@ from .checks import (
 )
 from .exposure import Rates, checked_exposure, shift
 from .frames import given
+from .lazy import ScoresPartitions, over_partitions
 from .left_out import densities
 from .serving import apply_learned, evaluate, in_blocks
 from .targets import check_target, regression_likelihood
@@ -44,7 +45,7 @@ MAX_JOINT_ROWS = 5000
 BELOW_ONE = float(np.nextafter(1, 0))  # the largest probability whose quantile is finite
 
 
-class GPRegressor(RegressorMixin, AbstractEstimator):
+class GPRegressor(ScoresPartitions, RegressorMixin, AbstractEstimator):
     """Gaussian process regression for tables of any size, with calibrated predictions.
 
     y = f(x) + ε, f ~ GP(0, k), ε ~ N(0, σ²), on inputs and target scaled to mean 0 and standard deviation 1 (undone
@@ -208,6 +209,7 @@ class GPRegressor(RegressorMixin, AbstractEstimator):
         noise = float(np.sqrt(self.likelihood_.gaussian_noise)) * self.standardiser_.target_scale
         return notes.discrete_target(y, noise)
 
+    @over_partitions
     def predict(self, X, return_std=False, return_cov=False, *, exposure=None):
         """Mean of y at the rows of X [N, D], in the units of y; with `return_std` also its standard deviation [N], with
         `return_cov` its joint covariance [N, N]. Both include the noise. Of P outputs mean and standard deviation are
@@ -242,6 +244,7 @@ class GPRegressor(RegressorMixin, AbstractEstimator):
     def _outputs(self):
         return np.array([[self.standardiser_.target_scale]]) if self.levels_ is None else self.levels_[None, :]
 
+    @over_partitions
     def predict_interval(self, X, level=0.9, *, exposure=None):
         """Central intervals that hold y with probability `level`: [N, 2], lower and upper ends, in the units of y; of P
         outputs [N, P, 2].
@@ -270,8 +273,7 @@ class GPRegressor(RegressorMixin, AbstractEstimator):
 
         Of y [N, P] that of every output by itself, [N, P]: NaN in the gaps.
         """
-        rows = self._inputs(X)
-        y = numbers("y", y)
+        rows, y = self._inputs(X), numbers("y", y)
         shape = (len(rows),) if self.outputs_ is None else (len(rows), len(self.outputs_))
         if y.shape != shape:
             raise ValueError(f"y has shape {y.shape}, but it must be {shape} for these rows of X")
@@ -373,9 +375,8 @@ class GPRegressor(RegressorMixin, AbstractEstimator):
 
     def _joint_moments(self, rows):
         """Mean and joint covariance of y in its own units, at rows that were checked."""
-        inner, warped = self.likelihood_, self.likelihood_.warped
-        if warped is not None:
-            inner = warped[0]
+        warped = self.likelihood_.warped
+        inner = self.likelihood_ if warped is None else warped[0]
         if not inner.additive:
             raise ValueError(
                 f"return_cov is for real targets with noise, y = f + noise; the likelihood {self.likelihood_.name} has "

@@ -15,10 +15,19 @@ from ..names import Settings
 from ..optimise.result import Progress
 from ..processes import computing, one_blas_thread
 from ..recipes import AbstractKeeper, Trial, fit_rows
-from ..tables import LearnedTable, TableRows, TableSource, arrays_source, learn_table, open_source
+from ..tables import (
+    LearnedTable,
+    Parts,
+    TableRows,
+    arrays_source,
+    dask_source,
+    learn_table,
+    open_source,
+)
 from .base import in_units_of_inputs, start_kernel
 from .checkpoints import fingerprint, opened
 from .choosing import Chosen, searched, table
+from .frames import is_lazy
 
 __all__ = ["Streaming", "fit_streamed", "learn_source"]
 
@@ -32,7 +41,7 @@ class Streaming:
 
     def __init__(
         self,
-        source: TableSource,
+        source: Parts,
         target: str,
         missing: Collection[str] = (),
         share: float = 0.0,
@@ -62,9 +71,11 @@ def fit_streamed(model: Any, X: Any, y: Any, refused: dict[str, Any], checkpoint
             raise ValueError(
                 f"{name} needs the rows in memory: leave it out of a fit to a table by name or a checkpoint"
             )
+    options = {"checkpoint": checkpoint, "resume": resume, "progress": progress}
+    if is_lazy(X):
+        return model._fit_source(Streaming(*dask_source(X, y, TARGET), **options))
     arrays = not isinstance(y, str)
     with nullcontext(arrays_source(*_checked(X, y), TARGET)) if arrays else open_source(X) as source:
-        options = {"checkpoint": checkpoint, "resume": resume, "progress": progress}
         model._fit_source(Streaming(source, TARGET if arrays else y, **options))
     if arrays and isinstance(X, pd.DataFrame):
         model.feature_names_in_ = np.asarray(X.columns.map(str), object)
@@ -98,8 +109,8 @@ def learn_source(
     forget_programs()
     precision, D = model._precision, len(learned.mean)
     as_it_is = Standardiser(np.arange(D), np.zeros(D), np.ones(D), 0.0, 1.0)
-    held = at.share, settings.seed
-    raw_rows = TableRows(at.source, learned.encoder, learned.counts, held, codes, as_it_is, None, "float64")
+    reader = PartReader(learned.encoder, (at.share, settings.seed), codes, as_it_is, None, "float64")
+    raw_rows = at.source.spread(TableRows(at.source, reader, learned.counts))
     if len(raw_rows) < 2:
         raise ValueError(f"a fit needs at least 2 rows with a target, and {at.target!r} has one in the table")
     names = np.asarray(learned.encoder.feature_names, object)

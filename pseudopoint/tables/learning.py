@@ -1,7 +1,7 @@
 """What one reading of a large table tells: its encoder, exact means and variances, gaps, categories and the target."""
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from typing import NamedTuple, cast
 
@@ -13,7 +13,7 @@ from pseudopoint.tables.encoder import TableEncoder
 from pseudopoint.tables.formats import MAX_CATEGORIES, values_of
 from pseudopoint.tables.messages import TableError, row_count
 from pseudopoint.tables.missing import text_of, without_words
-from pseudopoint.tables.source import TableSource, read_ahead
+from pseudopoint.tables.source import Parts
 from pseudopoint.tables.target import drop_missing_target, tidy
 
 __all__ = ["LearnedTable", "Moments", "held_out", "learn_table"]
@@ -79,7 +79,7 @@ def held_out(rows: int, part: int, share: float, seed: int) -> np.ndarray:
 
 
 def learn_table(
-    source: TableSource,
+    source: Parts,
     target: str,
     classes: bool = False,
     missing: Collection[str] = (),
@@ -99,14 +99,14 @@ def learn_table(
     encoder, notes = TableEncoder.learn(frame, target, classes, missing)
     tallies = [_Tally(column) for column in encoder.columns]
     counts, of_target, labels = np.zeros(len(source.parts), int), Moments(), Counter()
-    for i, (rows, y) in enumerate(_kept(source, encoder, share, seed, check)):
-        counts[i] = len(rows)
-        if classes:
-            labels.update(y.tolist())
-        else:
-            of_target += Moments.of(y)
-        for tally in tallies:
-            tally.add(rows)
+    columns = [encoder.target_name, *(column.name for column in encoder.columns)]
+    counted = source.each(_Counting(encoder, share, seed, check), range(len(source.parts)), columns)
+    for i, (rows, moments, texts, parts) in enumerate(counted):
+        counts[i] = rows
+        of_target += moments
+        labels.update(texts)
+        for tally, part in zip(tallies, parts, strict=True):
+            tally += part
     N = int(counts.sum())
     if not N:
         raise TableError(f"the target {target!r} is missing in every row; name a column that holds values")
@@ -119,38 +119,57 @@ def learn_table(
     return LearnedTable(encoder, counts, mean, spread, of_target, dict(labels), said)
 
 
-def _kept(source, encoder, share, seed, check) -> Iterator[tuple[pd.DataFrame, np.ndarray]]:
-    """The rows of every part that have a target and are not held out, and their targets."""
-    columns = [encoder.target_name, *(column.name for column in encoder.columns)]
+@dataclass(frozen=True)
+class _Counting:
+    """What is counted of a part: its rows that have a target and are not held out, their targets, and each column."""
 
-    def read(i: int):
-        frame = without_words(tidy(source.part(i, columns)), encoder.missing)
+    encoder: TableEncoder
+    share: float
+    seed: int
+    check: Callable[[np.ndarray, np.ndarray], None]
+
+    def __call__(self, i: int, frame: pd.DataFrame) -> tuple[int, Moments, Counter, list["_Tally"]]:
+        encoder = self.encoder
+        frame = without_words(tidy(frame), encoder.missing)
         y = encoder.target(frame)
         there = ~np.asarray(pd.isna(y))
         if not encoder.classes:
-            check(y[there], np.asarray(frame.index)[there] + 1)
-        there &= ~held_out(len(frame), i, share, seed)
-        return frame.loc[there], y[there]
+            self.check(y[there], np.asarray(frame.index)[there] + 1)
+        there &= ~held_out(len(frame), i, self.share, self.seed)
+        rows, y = frame.loc[there], y[there]
+        tallies = [_Tally(column) for column in encoder.columns]
+        for tally in tallies:
+            tally.count(rows)
+        classes = encoder.classes
+        return len(rows), Moments() if classes else Moments.of(y), Counter(y.tolist() if classes else ()), tallies
 
-    return read_ahead(read, range(len(source.parts)))
 
-
-def _sample(source: TableSource, share: float, seed: int) -> tuple[pd.DataFrame, bool]:
+def _sample(source: Parts, share: float, seed: int) -> tuple[pd.DataFrame, bool]:
     """At most `SAMPLE_ROWS` rows that are not held out, and whether they are all."""
     whole = len(source) <= SAMPLE_ROWS
     parts = range(len(source.parts))
     if not whole and len(parts) > SAMPLE_PARTS:
         parts = np.linspace(0, len(parts) - 1, SAMPLE_PARTS).astype(int).tolist()
     rows = sum(source.parts[i].rows for i in parts)
-    frames = []
-    for i, frame in zip(parts, read_ahead(source.part, parts), strict=True):
-        frame = frame.loc[~held_out(len(frame), i, share, seed)]
-        size = int(np.ceil(len(frame) * SAMPLE_ROWS / rows))
-        if not whole and size < len(frame):
-            chosen = np.random.default_rng([seed, i]).choice(len(frame), size, replace=False)
-            frame = frame.iloc[np.sort(chosen)]
-        frames.append(frame)
-    return pd.concat(frames), whole
+    sampling = _Sampling(share, seed, 1.0 if whole else SAMPLE_ROWS / rows)
+    return pd.concat(list(source.each(sampling, parts))), whole
+
+
+@dataclass(frozen=True)
+class _Sampling:
+    """A part's rows that are not held out, or at most that portion of them."""
+
+    share: float
+    seed: int
+    portion: float
+
+    def __call__(self, i: int, frame: pd.DataFrame) -> pd.DataFrame:
+        frame = frame.loc[~held_out(len(frame), i, self.share, self.seed)]
+        size = int(np.ceil(len(frame) * self.portion))
+        if size >= len(frame):
+            return frame
+        chosen = np.random.default_rng([self.seed, i]).choice(len(frame), size, replace=False)
+        return frame.iloc[np.sort(chosen)]
 
 
 class _Tally:
@@ -159,20 +178,26 @@ class _Tally:
     def __init__(self, column: Column):
         self.learned, self.gaps, self.values, self.texts = column, 0, Moments(), Counter()
 
-    def add(self, frame: pd.DataFrame) -> None:
+    def count(self, frame: pd.DataFrame) -> None:
+        """The rows of a part."""
         column, series = self.learned, cast(pd.Series, frame[self.learned.name])
         if column.kind == "category":
             text = text_of(series)
-            counts = Counter(text[~np.asarray(pd.isna(text))].tolist())
-            self.gaps += len(text) - counts.total()
-            room = len(self.texts) < MOST_TEXTS
-            self.texts.update(counts if room else {word: n for word, n in counts.items() if word in self.texts})
+            self.texts = Counter(text[~np.asarray(pd.isna(text))].tolist())
+            self.gaps = len(text) - self.texts.total()
             return
         values, _ = values_of(series, column.format)
         refuse_infinite(column.name, values, series)
         there = ~np.isnan(values)
-        self.gaps += int((~there).sum())
-        self.values += Moments.of(values[there])
+        self.gaps, self.values = int((~there).sum()), Moments.of(values[there])
+
+    def __iadd__(self, other: "_Tally") -> "_Tally":
+        """Of the rows of both; once there are `MOST_TEXTS` texts, of no others."""
+        self.gaps += other.gaps
+        self.values += other.values
+        room = len(self.texts) < MOST_TEXTS
+        self.texts.update(other.texts if room else {word: n for word, n in other.texts.items() if word in self.texts})
+        return self
 
     def column(self) -> Column:
         """The rule, with an indicator where there are gaps, and the most frequent categories of all rows."""

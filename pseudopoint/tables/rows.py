@@ -1,7 +1,8 @@
 """Rows of a table on disk as `Rows`: encoded and scaled part by part, read ahead, and shuffled for minibatches."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, replace
 from typing import Any, final
 
 import numpy as np
@@ -11,47 +12,74 @@ from pseudopoint.data import Dataset, Standardiser, in_chunks
 from pseudopoint.rows import Part, pull_chunks, sum_chunks
 from pseudopoint.tables.encoder import TableEncoder
 from pseudopoint.tables.learning import held_out
-from pseudopoint.tables.source import TableSource, read_ahead
+from pseudopoint.tables.source import Parts
 
-__all__ = ["TableRows"]
+__all__ = ["PartReader", "TableRows"]
 
 BUFFER = 262_144  # rows of a window, at least, among which minibatches are mixed
 SAMPLE_PARTS = 64  # of which a sample is drawn, at most
 
 
+@dataclass(frozen=True)
+class PartReader:
+    """From a part of a table to its rows that have a target and are not held out, encoded and scaled.
+
+    `held` are the share of rows held out and the seed; `target` maps what the encoder reads to numbers. `scaling`
+    scales inputs and target, and `warp`, where there is one, bends the scaled target.
+    """
+
+    encoder: TableEncoder
+    held: tuple[float, int]
+    target: Callable[[np.ndarray], np.ndarray]
+    scaling: Standardiser
+    warp: Any
+    dtype: str
+
+    @property
+    def columns(self) -> list[str]:
+        """Those that it reads."""
+        return [self.encoder.target_name, *(column.name for column in self.encoder.columns)]
+
+    def __call__(self, i: int, frame: pd.DataFrame) -> Dataset:
+        """The rows of the i-th part."""
+        frame, y = self._there(i, frame)
+        X = self.scaling.inputs(self.encoder.encode(frame)[0], self.dtype)
+        y = (y if self.warp is None else self.warp(y)).astype(self.dtype)
+        return Dataset(X, y, np.ones_like(y), np.zeros_like(y))
+
+    def log_slope(self, i: int, frame: pd.DataFrame) -> float:
+        """Σ log w′(y) of the warp over the rows of the i-th part."""
+        return float(np.sum(self.warp.log_slope(self._there(i, frame)[1])))
+
+    def _there(self, i: int, frame: pd.DataFrame) -> tuple[pd.DataFrame, np.ndarray]:
+        y = self.encoder.target(frame)
+        there = ~np.asarray(pd.isna(y)) & ~held_out(len(frame), i, *self.held)
+        return frame.loc[there], self.scaling.target(self.target(y[there]))
+
+
 @final
 class TableRows:
-    """The rows of a source that have a target and are not held out, standardised; `Rows` says what they are asked for.
+    """The rows of a source as a `PartReader` reads them; `Rows` says what they are asked for.
 
-    `counts` are the rows of each part; `target` maps what the encoder reads to numbers. `scaling` scales inputs and
-    target, and `warp`, where there is one, bends the scaled target. Nothing but one window of minibatches is kept.
+    `counts` are the rows of each part. `read` gives some parts as the reader makes them; by default it reads them from
+    the source. Nothing but one window of minibatches is kept.
 
     Minibatches: in each epoch the parts are permuted by the generator of [seed, epoch]; consecutive ones make windows
     of at least `BUFFER` rows, which are permuted by that of [seed, epoch, 1 + window]; batches are cut from the
     windows as they follow each other. A table of one window is permuted as in memory.
     """
 
-    def __init__(
-        self,
-        source: TableSource,
-        encoder: TableEncoder,
-        counts: np.ndarray,
-        held: tuple[float, int],
-        target: Callable[[np.ndarray], np.ndarray],
-        scaling: Standardiser,
-        warp: Any,
-        dtype: str,
-    ):
-        self.source, self.encoder, self.counts, self.held = source, encoder, counts, held
-        self.target, self.scaling, self.warp, self.dtype = target, scaling, warp, dtype
+    def __init__(self, source: Parts, reader: PartReader, counts: np.ndarray, read: Any = None):
+        self.source, self.reader, self.counts = source, reader, counts
         self.starts = np.concatenate([[0], np.cumsum(counts)]).astype(int)
+        self._read: Callable[[Sequence[int]], Iterator[Dataset]] = read or self._from_source
         self._whole: Dataset | None = None  # all rows, where they are one window
         self._windows: dict[tuple[int, int, int], Future] = {}
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="window")
 
     def scaled(self, scaling: Standardiser, warp: Any, dtype: str) -> "TableRows":
         """The same rows, scaled in another way."""
-        return TableRows(self.source, self.encoder, self.counts, self.held, self.target, scaling, warp, dtype)
+        return TableRows(self.source, replace(self.reader, scaling=scaling, warp=warp, dtype=dtype), self.counts)
 
     def __len__(self) -> int:
         return int(self.starts[-1])
@@ -59,7 +87,7 @@ class TableRows:
     @property
     def num_columns(self) -> int:
         """D."""
-        return len(self.scaling.columns)
+        return len(self.reader.scaling.columns)
 
     @property
     def total_weight(self) -> float:
@@ -105,42 +133,30 @@ class TableRows:
         if size < ends[-1]:
             chosen = np.sort(np.random.default_rng(seed).choice(int(ends[-1]), size, replace=False))
         pieces = []
-        for i, end, data in zip(parts, ends, read_ahead(self.part, parts.tolist()), strict=True):
+        for i, end, data in zip(parts, ends, self._read(parts.tolist()), strict=True):
             start = end - self.counts[i]
             pieces.append(_rows(data, chosen[(chosen >= start) & (chosen < end)] - start))
         return _together(pieces)
 
-    def part(self, i: int) -> Dataset:
-        """The i-th part, encoded and scaled."""
-        X, y = self._read(i)
-        X, y = self.scaling.inputs(X, self.dtype), self.scaling.target(y)
-        y = (y if self.warp is None else self.warp(y)).astype(self.dtype)
-        return Dataset(X, y, np.ones_like(y), np.zeros_like(y))
-
     def log_slopes(self) -> float:
         """Σ log w′(y) of the warp over all rows, 0 without one: one more pass."""
-        if self.warp is None:
-            return 0.0
-        targets = read_ahead(lambda i: self.scaling.target(self._read(i)[1]), self._order())
-        return float(sum(np.sum(self.warp.log_slope(y)) for y in targets))
+        reader = self.reader
+        return 0.0 if reader.warp is None else sum(self.source.each(reader.log_slope, self.order, reader.columns))
+
+    @property
+    def order(self) -> list[int]:
+        """The parts that have rows."""
+        return np.flatnonzero(self.counts).tolist()
 
     def close(self) -> None:
         """Ends the thread that reads windows."""
         self._pool.shutdown(cancel_futures=True)
 
-    def _read(self, i: int) -> tuple[np.ndarray, np.ndarray]:
-        names = [self.encoder.target_name, *(column.name for column in self.encoder.columns)]
-        frame = self.source.part(i, names)
-        y = self.encoder.target(frame)
-        there = ~np.asarray(pd.isna(y)) & ~held_out(len(frame), i, *self.held)
-        X, _ = self.encoder.encode(frame.loc[there])
-        return X, self.target(y[there])
-
-    def _order(self) -> list[int]:
-        return np.flatnonzero(self.counts).tolist()
+    def _from_source(self, order: Sequence[int]) -> Iterator[Dataset]:
+        return self.source.each(self.reader, order, self.reader.columns)
 
     def _chunks(self) -> Iterator[Dataset]:
-        return in_chunks(read_ahead(self.part, self._order()), len(self))
+        return in_chunks(self._read(self.order), len(self))
 
     def _plan(self, seed: int, epoch: int) -> list[np.ndarray]:
         """The parts of each window of an epoch."""
@@ -171,7 +187,7 @@ class TableRows:
 
     def _shuffled(self, key: tuple[int, int, int], parts: np.ndarray, only: bool) -> tuple[Dataset, np.ndarray]:
         seed, epoch, w = key
-        data = self._whole if only and self._whole is not None else _together([self.part(int(i)) for i in parts])
+        data = self._whole if only and self._whole is not None else _together(list(self._read(parts.tolist())))
         self._whole = data if only else None
         rows = np.concatenate([np.arange(int(self.starts[i]), int(self.starts[i + 1])) for i in parts])
         order = np.random.default_rng([seed, epoch] if only else [seed, epoch, 1 + w]).permutation(len(rows))

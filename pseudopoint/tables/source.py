@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import Any, NamedTuple, Protocol, TypeVar, cast, runtime_checkable
 
 import numpy as np
 import pandas as pd
@@ -20,6 +20,7 @@ from pseudopoint.tables.messages import TableError, refuse_repeated
 from pseudopoint.tables.reading import csv_options, named_errors, open_parquet, read_chunks, table_suffix
 
 __all__ = [
+    "Parts",
     "TableSource",
     "arrays_source",
     "is_source",
@@ -49,6 +50,29 @@ class Part(NamedTuple):
     constants: tuple[tuple[str, Any], ...] = ()
 
 
+@runtime_checkable
+class Parts(Protocol):
+    """A table in parts, wherever they are: `TableSource`, or `DaskSource` of a cluster."""
+
+    parts: tuple[Part, ...]
+    columns: tuple[str, ...]
+    notes: tuple[str, ...]
+
+    def __len__(self) -> int: ...
+
+    def part(self, i: int, columns: Collection[str] | None = None) -> pd.DataFrame:
+        """The i-th part, of some columns or all; its index counts the rows of the whole table."""
+        ...
+
+    def each(self, function: Callable[[int, pd.DataFrame], T], order: Sequence[int], columns=None) -> Iterator[T]:
+        """function(i, part i) for each i in order."""
+        ...
+
+    def spread(self, rows: Any) -> Any:
+        """The rows of a fit (`TableRows`) where the parts are."""
+        ...
+
+
 class TableSource:
     """A table in parts. `part(i)` reads the i-th as a DataFrame whose index counts the rows of the whole table.
 
@@ -75,6 +99,18 @@ class TableSource:
         kept = {name: value for name, value in constants.items() if columns is None or name in columns}
         frame = frame.set_axis(pd.RangeIndex(self.starts[i], self.starts[i + 1]), axis=0)
         return frame.assign(**kept) if kept else frame
+
+    def each(self, function: Callable[[int, pd.DataFrame], T], order: Sequence[int], columns=None) -> Iterator[T]:
+        """As `Parts.each`; a thread reads ahead and applies the function."""
+        return read_ahead(lambda i: function(i, self.part(i, columns)), order)
+
+    def only(self, i: int) -> "TableSource":
+        """A source of the i-th part alone."""
+        return TableSource(self.parts[i : i + 1], self.columns, self._read)
+
+    def spread(self, rows: Any) -> Any:
+        """As `Parts.spread`: the parts of a file are read whenever they are needed."""
+        return rows
 
 
 def is_source(table: Any) -> bool:
@@ -253,6 +289,9 @@ class _Reader:
 
     def __init__(self):
         self._open: dict[str, pq.ParquetFile] = {}
+
+    def __reduce__(self):
+        return _Reader, ()  # open files stay in their process
 
     def __call__(self, part: Part, columns: list[str]) -> pa.Table:
         file = self._open.pop(part.file, None) or open_parquet(Path(part.file))

@@ -1,0 +1,332 @@
+"""Tables whose parts are on the workers of a Dask cluster: what is done to a part is done where it is.
+
+Dask is an optional dependency, imported inside the functions. Everything that a worker holds is the result of tasks
+whose origin is the table, so that a worker that dies loses nothing: the others compute its parts again.
+"""
+
+import warnings
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any, final
+
+import jax
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+
+from pseudopoint.compilation import bucket, keeping_programs
+from pseudopoint.data import Dataset, Standardiser, in_chunks
+from pseudopoint.optimise.result import FitError
+from pseudopoint.processes import computing
+from pseudopoint.rows import CHUNK, Part, pull_chunks, sum_chunks
+from pseudopoint.tables.messages import TableError, refuse_repeated
+from pseudopoint.tables.rows import TableRows
+from pseudopoint.tables.source import Part as Place
+from pseudopoint.tables.source import TableSource
+
+__all__ = ["DaskRows", "DaskSource", "dask_source", "file_parts", "running_cluster"]
+
+FAN = 8  # sums that are added up at a time
+
+
+def _imported(*names: str) -> list[Any]:
+    """Modules of Dask. `TableError` where it is not installed."""
+    from importlib import import_module
+
+    try:
+        return [import_module(name) for name in names]
+    except ImportError:
+        raise TableError("Dask is not installed: pip install 'pseudopoint[dask]'") from None
+
+
+@contextmanager
+def running_cluster(address: str | None = None, workers: int | None = None) -> Iterator[Any]:
+    """A client of the cluster at an address ("tcp://…"), or of so many processes on this machine, which end with the
+    `with` block and share its cores."""
+    (distributed,) = _imported("distributed")
+    if address is not None and workers is not None:
+        raise ValueError("name a cluster or a number of workers, not both")
+    if address is not None:
+        try:
+            client = distributed.Client(address, timeout="10s", set_as_default=False)
+        except (OSError, ValueError) as error:
+            raise ValueError(f"no cluster answers at {address!r} ({error}): check the address") from None
+        with client:
+            yield client
+        return
+    if not workers or workers < 1:
+        raise ValueError(f"workers={workers} must be at least 1")
+    options: dict[str, Any] = {"processes": True, "threads_per_worker": 1, "dashboard_address": ":0"}
+    with distributed.LocalCluster(n_workers=workers, **options) as cluster:
+        with distributed.Client(cluster, set_as_default=False) as client:
+            yield client
+
+
+@final
+class DaskSource:
+    """A `Parts` that are delayed objects of Dask, of which `read` makes DataFrames.
+
+    `client` runs what is done to them; without one, parts are computed one after another in this process.
+    """
+
+    def __init__(self, delayed: Sequence[Any], columns, rows: Sequence[int], client: Any, read: Callable, notes=()):
+        self._delayed, self._read = [part for part, count in zip(delayed, rows, strict=True) if count], read
+        if not self._delayed:
+            raise TableError("the table has no rows")
+        counts = [int(count) for count in rows if count]
+        self.parts = tuple(Place("a partition of Dask", i, count) for i, count in enumerate(counts))
+        self.columns, self.client, self.notes = tuple(columns), client, tuple(notes)
+        self.starts = np.concatenate([[0], np.cumsum(counts)]).astype(int)
+
+    def __len__(self) -> int:
+        return int(self.starts[-1])
+
+    def part(self, i: int, columns: Collection[str] | None = None) -> pd.DataFrame:
+        """As `Parts.part`."""
+        return next(self.each(_itself, [i], columns))
+
+    def each(self, function: Callable[[int, pd.DataFrame], Any], order: Sequence[int], columns=None) -> Iterator[Any]:
+        """As `Parts.each`, on the workers; results come in order."""
+        tasks = self.tasks(function, order, columns)
+        if self.client is None:
+            return (task.compute(scheduler="synchronous") for task in tasks)
+        return _results(self.client.compute(tasks))
+
+    def tasks(self, function: Callable[[int, pd.DataFrame], Any], order: Sequence[int], columns=None) -> list[Any]:
+        """function(i, part i) for each i in order, delayed."""
+        (dask,) = _imported("dask")
+        apply = dask.delayed(_applied, pure=False)
+        names = [name for name in self.columns if columns is None or name in columns]
+        at = lambda i: (self._delayed[i], self._read, int(self.starts[i]), self.parts[i].rows, names)
+        return [apply(function, int(i), *at(i)) for i in order]
+
+    def spread(self, rows: TableRows) -> Any:
+        """As `Parts.spread`: the rows stay on the workers."""
+        return rows if self.client is None else DaskRows(rows, self)
+
+
+@final
+class DaskRows:
+    """The rows of a fit on the workers of a cluster, encoded and scaled; `Rows` says what they are asked for.
+
+    Sums run where the rows are: one task for each worker, which carries the parameters and adds up the chunks of the
+    parts that this worker holds; sums of workers are added in a tree. Minibatches and samples come to this process.
+    """
+
+    def __init__(self, rows: TableRows, source: DaskSource):
+        self.source, self._futures = source, None
+        self._rows = TableRows(rows.source, rows.reader, rows.counts, self._fetched)
+
+    def scaled(self, scaling: Standardiser, warp: Any, dtype: str) -> "DaskRows":
+        """The same rows, scaled in another way."""
+        return DaskRows(self._rows.scaled(scaling, warp, dtype), self.source)
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    @property
+    def num_columns(self) -> int:
+        """D."""
+        return self._rows.num_columns
+
+    @property
+    def total_weight(self) -> float:
+        """N: every row has weight 1."""
+        return self._rows.total_weight
+
+    def sum(self, function: Part, parameters: Any) -> Any:
+        """As `Rows.sum`."""
+        return self._over_workers(sum_chunks, function, parameters)
+
+    def pull(self, function: Part, parameters: Any, cotangents: Any) -> Any:
+        """As `Rows.pull`."""
+        return self._over_workers(pull_chunks, function, parameters, cotangents)
+
+    def for_batches(self, batch_size: int) -> tuple["DaskRows", int]:
+        """As `Rows.for_batches`."""
+        return self, min(batch_size, len(self))
+
+    def minibatches(self, batch_size: int, seed: int, step: int, count: int) -> tuple[Dataset, np.ndarray]:
+        """As `Rows.minibatches`, by windows of parts as `TableRows`."""
+        return self._rows.minibatches(batch_size, seed, step, count)
+
+    def sample(self, size: int, seed: int) -> Dataset:
+        """As `Rows.sample`."""
+        return self._rows.sample(size, seed)
+
+    def log_slopes(self) -> float:
+        """As `TableRows.log_slopes`."""
+        return self._rows.log_slopes()
+
+    def close(self) -> None:
+        """Lets the workers forget the rows."""
+        self._rows.close()
+        self._futures = None
+
+    def _held(self) -> dict[int, Any]:
+        """Futures of the parts, by number. They are placed on the workers in turn, as many rows on each."""
+        if self._futures is None:
+            client, order, reader = self.source.client, self._rows.order, self._rows.reader
+            workers = sorted(client.scheduler_info(n_workers=-1)["workers"])
+            if not workers:
+                raise FitError("the cluster has no worker: start one, or wait until one has joined")
+            before = np.cumsum([0, *self._rows.counts[order][:-1]])
+            place = np.minimum(before * len(workers) // len(self), len(workers) - 1)
+            futures = {}
+            for w, worker in enumerate(workers):
+                mine = [i for i, at in zip(order, place, strict=True) if at == w]
+                tasks = self.source.tasks(reader, mine, reader.columns)
+                made = client.compute(tasks, workers=[worker], allow_other_workers=True)
+                futures |= dict(zip(mine, made, strict=True))
+            self._futures = futures
+        return self._futures
+
+    def _fetched(self, order: Sequence[int]) -> Iterator[Dataset]:
+        futures = self._held()
+        return _results([futures[i] for i in order])
+
+    def _over_workers(self, task: Callable, function: Part, *given: Any) -> Any:
+        """The sum of task(function, *given, …) over all workers."""
+        (distributed,) = _imported("distributed")
+        client, futures, submit = self.source.client, self._held(), _submitting(self.source.client)
+        given = jax.tree.map(lambda x: np.asarray(x) if isinstance(x, jax.Array) else x, given)
+        with client.as_current():
+            distributed.wait(list(futures.values()))  # those that were lost are computed again
+        size, sums = min(CHUNK, bucket(int(self._rows.counts.max()))), []
+        for workers, mine in _by_worker(client, list(futures.values())):
+            at = task, function, given, mine, self._rows.reader.dtype, size
+            sums.append(submit(_on_worker, *at, workers=workers, allow_other_workers=bool(workers)))
+        while len(sums) > FAN:
+            sums = [submit(_added, sums[i : i + FAN]) for i in range(0, len(sums), FAN)]
+        return _added(list(_results(sums)))
+
+
+def _by_worker(client: Any, futures: list[Any]) -> list[tuple[list[str] | None, list[Any]]]:
+    """The parts that each worker holds; one that none holds now, its worker having died, stands alone."""
+    held, where = {}, client.who_has(futures)
+    for future in futures:
+        places = sorted(where.get(future.key, ()))
+        held.setdefault(places[0] if places else future.key, ([places[0]] if places else None, []))[1].append(future)
+    return list(held.values())
+
+
+def _submitting(client: Any) -> Callable[..., Any]:
+    def submit(*task: Any, **options: Any) -> Any:
+        with warnings.catch_warnings():  # parameters of 10 MB are no mistake: each worker gets them once
+            warnings.filterwarnings("ignore", "Sending large graph")
+            return client.submit(*task, pure=False, **options)
+
+    return submit
+
+
+def _results(futures: Sequence[Any]) -> Iterator[Any]:
+    """What the futures hold, in order. `FitError` where a task ended several workers."""
+    (scheduler,) = _imported("distributed.scheduler")
+    for future in futures:
+        try:
+            yield future.result()
+        except scheduler.KilledWorker as error:
+            raise FitError(
+                f"several workers of the cluster died at one task ({error}): use smaller partitions or more memory"
+            ) from None
+
+
+def _on_worker(task: Callable, function: Part, given: tuple, parts: list[Dataset], dtype: str, size: int) -> Any:
+    """Runs on a worker: the sum over its parts, in chunks of one size, so that one program serves."""
+    chunks = (chunk for part in parts for chunk in in_chunks(iter([part]), size))
+    # Dask gives BLAS one thread. `one_blas_thread` searches libraries, and could block for ever
+    # beside the worker's other threads, which import some.
+    with computing(dtype), keeping_programs():
+        return jax.tree.map(np.asarray, task(function, *given, chunks))
+
+
+def _added(sums: list[Any]) -> Any:
+    """Their sum, in order."""
+    total = sums[0]
+    for each in sums[1:]:
+        total = jax.tree.map(np.add, total, each)
+    return total
+
+
+def _applied(function: Callable, i: int, part: Any, read: Callable, start: int, rows: int, names: list[str]) -> Any:
+    """Runs on a worker: function(i, part), whose index counts the rows of the whole table."""
+    frame = read(part, names)
+    if len(frame) != rows:
+        raise TableError(f"the partition {i} has {len(frame):,} rows, and had {rows:,} before: persist the collection")
+    return function(i, frame.set_axis(pd.RangeIndex(start, start + rows), axis=0))
+
+
+def _itself(i: int, frame: pd.DataFrame) -> pd.DataFrame:
+    return frame
+
+
+# --- Sources ---------------------------------------------------------------------------------------------------------
+
+
+def file_parts(source: TableSource, client: Any) -> DaskSource:
+    """The parts of files, which the workers read: each has to see the files at the same paths."""
+    (dask,) = _imported("dask")
+    one = [dask.delayed(source.only(i), pure=False, traverse=False) for i in range(len(source.parts))]
+    return DaskSource(one, source.columns, [part.rows for part in source.parts], client, _of_file, source.notes)
+
+
+def dask_source(X: Any, y: Any, target: str) -> tuple[DaskSource, str]:
+    """The partitions of a dask DataFrame X, whose column is called y or which y, a dask Series, belongs to; or the
+    blocks of rows of dask arrays X [N, D] and y [N]. Also the name of the target.
+
+    `distributed`'s current client runs what is done to them; without one, this process does.
+    """
+    (dask,) = _imported("dask")
+    client = _current_client()
+    if hasattr(X, "to_delayed") and hasattr(X, "columns"):
+        if not isinstance(y, str):
+            target = str(getattr(y, "name", None) or target)
+            if not hasattr(y, "__dask_graph__") or target in X.columns:
+                raise ValueError("y has to be the name of a column of X, or a dask Series of another name")
+            X = X.assign(**{target: y})
+        else:
+            target = y
+        X = X.rename(columns={name: str(name) for name in X.columns})
+        refuse_repeated(list(X.columns))
+        delayed, columns = X.to_delayed(), list(X.columns)
+    else:
+        delayed, columns = _blocks(dask, X, y, target)
+    sizes = [dask.delayed(len, pure=False)(part) for part in delayed]
+    rows = dask.compute(*sizes, scheduler="synchronous") if client is None else client.gather(client.compute(sizes))
+    return DaskSource(delayed, columns, rows, client, _of_partition), target
+
+
+def _blocks(dask: Any, X: Any, y: Any, target: str) -> tuple[list[Any], list[str]]:
+    """Blocks of rows of arrays, as DataFrames of columns 0, 1, … and the target."""
+    if getattr(X, "ndim", 0) != 2 or getattr(y, "ndim", 0) != 1 or not hasattr(y, "to_delayed"):
+        raise ValueError("X and y have to be dask arrays [N, D] and [N], or X a dask DataFrame and y a column's name")
+    X = X.rechunk({1: -1})
+    if np.isnan(X.shape[0]) or np.isnan(y.shape[0]):
+        X, y = X.compute_chunk_sizes(), y.compute_chunk_sizes()
+    if X.shape[0] != y.shape[0]:
+        raise ValueError(f"X has shape {X.shape} and y {y.shape}: give as many targets as rows")
+    pairs = zip(X.to_delayed()[:, 0], y.rechunk((X.chunks[0],)).to_delayed(), strict=True)
+    frame, D = dask.delayed(_frame, pure=False), X.shape[1]
+    return [frame(*pair, target) for pair in pairs], [*map(str, range(D)), target]
+
+
+def _frame(X: np.ndarray, y: np.ndarray, target: str) -> pd.DataFrame:
+    return pd.DataFrame(X, columns=[*map(str, range(X.shape[1]))]).assign(**{target: y})
+
+
+def _of_file(source: TableSource, names: list[str]) -> pd.DataFrame:
+    return source.part(0, names)
+
+
+def _of_partition(frame: pd.DataFrame, names: list[str]) -> pd.DataFrame:
+    """As a Parquet file would have it."""
+    return pa.Table.from_pandas(frame[names], preserve_index=False).to_pandas(ignore_metadata=True)
+
+
+def _current_client() -> Any:
+    """The client that this process has made, or None."""
+    with suppress(ImportError, ValueError):
+        from distributed import default_client
+
+        return default_client()
+    return None
