@@ -171,8 +171,7 @@ def test_a_table_goes_through_cross_validation_and_numbers_as_names(frame):
     "y, message",
     [
         (None, "requires y to be passed"),
-        (np.ones((N, 2)), "1d array"),
-        (pd.DataFrame(np.ones((N, 2))), "table of 2 columns"),
+        (np.ones((N, 2, 2)), "3"),
         (np.ones(3), "inconsistent numbers of samples"),
         (["a"] * N, "not numeric: row 0 holds 'a'"),
         ([np.nan] * N, "missing in every row"),

@@ -15,7 +15,7 @@ from pseudopoint.commands import streamed
 from pseudopoint.commands.kinds import Classification, Regression
 from pseudopoint.commands.steps import CHUNK_ROWS, load_model
 from pseudopoint.commands.tallies import NumberTally
-from pseudopoint.tables import TableRows, table_chunks
+from pseudopoint.tables import PartReader, table_chunks
 
 pytestmark = pytest.mark.edge
 
@@ -166,14 +166,14 @@ def test_scoring_keeps_the_rows_of_a_chunk_alone(numbers, folder, monkeypatch):
 def test_full_passes_and_minibatches_keep_few_parts(folder, monkeypatch):
     monkeypatch.setattr("pseudopoint.tables.rows.BUFFER", 60)
     monkeypatch.setattr("pseudopoint.data.CHUNK", 50)
-    references, most, part = [], [], TableRows.part
+    references, most, read = [], [], PartReader.__call__
 
-    def watched(self, i):
-        data = part(self, i)
+    def watched(self, i, frame):
+        data = read(self, i, frame)
         references.append(weakref.ref(data.X))
         most.append(alive(references))
         return data
 
-    monkeypatch.setattr(TableRows, "part", watched)
+    monkeypatch.setattr(PartReader, "__call__", watched)
     commands.fit_table(folder / "numbers", "y", test_fraction=0.0, **SVGP)
     assert len(references) > 30 and max(most) <= 7  # two windows of up to three parts, and the next part

@@ -17,6 +17,7 @@ from ..processes import computing, one_blas_thread
 from ..recipes import AbstractKeeper, Trial, fit_rows
 from ..tables import (
     LearnedTable,
+    PartReader,
     Parts,
     TableRows,
     arrays_source,
