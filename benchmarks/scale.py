@@ -1,9 +1,11 @@
 """What a streamed fit costs beside the same fit in memory: seconds of a step or a pass, and peak memory.
 
-    python benchmarks/scale.py --rows 20000000 --columns 8 --out scale.jsonl
+    python benchmarks/scale.py --rows 20000000 --columns 8
+    python benchmarks/scale.py --rows 1000000 --cases collapsed,collapsed-memory,cluster-1,cluster-2
 
 Writes a Parquet table of so many rows (once, in --folder), then runs each case in a process of its own, because peak
-memory is that of a process: minibatch steps and full passes, streamed and in memory, and scoring.
+memory is that of a process: minibatch steps and full passes, streamed and in memory, scoring, and full passes on one
+and two workers of a Dask cluster, each with its own cores.
 """
 
 import argparse
@@ -18,10 +20,11 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from provenance import provenance
+from provenance import ROOT, provenance
 
-GROUP = 500_000
+GROUP = 100_000  # rows of a row group
 STEPS = {"svgp": 400, "collapsed": 4}
+CASES = "svgp,svgp-memory,collapsed,collapsed-memory,score"
 
 
 def write(path: Path, rows: int, columns: int) -> None:
@@ -35,21 +38,38 @@ def write(path: Path, rows: int, columns: int) -> None:
             writer.write_table(pa.table([*X.T, y], schema=schema))
 
 
-def case(path: Path, method: str, streamed: bool, M: int) -> dict:
+def case(path: Path, method: str, place: str, M: int) -> dict:
     """Seconds of one step or pass, by the history, and peak memory in MB."""
     from pseudopoint import GPRegressor
 
-    settings = {"effort": "fast", "method": method, "num_inducing": M, "max_iter": STEPS[method], "inducing": "kmeans"}
+    model = GPRegressor(
+        effort="fast", method=method, num_inducing=M, max_iter=STEPS[method], inducing="kmeans", dtype="float64"
+    )
     begin = time.perf_counter()
-    if streamed:
-        model = GPRegressor(**settings).fit(path, "y")
-    else:
+    if place == "memory":
         table = pq.read_table(path)
         X = np.column_stack([table[name] for name in table.column_names if name != "y"])
-        model = GPRegressor(**settings).fit(X, table["y"].to_numpy())
+        model.fit(X, table["y"].to_numpy())
+    elif place:
+        on_cluster(model, path, int(place))
+    else:
+        model.fit(path, "y")
     seconds, steps = model.history_["seconds"], model.history_["step"]
     each = float((seconds[-1] - seconds[0]) / max(steps[-1] - steps[0], 1))
-    return {"seconds_each": each, "seconds": time.perf_counter() - begin, "steps": int(steps[-1])}
+    found = {"seconds_each": each, "seconds": time.perf_counter() - begin, "steps": int(steps[-1])}
+    return found | {"bound": float(model.bound_)}
+
+
+def on_cluster(model, path: Path, workers: int) -> None:
+    """The fit, on so many workers of a local cluster, which have one core each."""
+    from dask import dataframe
+
+    from pseudopoint.processes import cores
+    from pseudopoint.tables.cluster import running_cluster
+
+    with running_cluster(workers=max(workers, cores())) as client, client.as_current():
+        client.retire_workers(sorted(client.scheduler_info(n_workers=-1)["workers"])[workers:])
+        model.fit(dataframe.read_parquet(path, split_row_groups=True), "y")
 
 
 def score(path: Path, M: int) -> dict:
@@ -71,20 +91,21 @@ def main() -> None:
     parser.add_argument("--columns", type=int, default=8)
     parser.add_argument("--inducing", type=int, default=300)
     parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()))
-    parser.add_argument("--out", type=Path, default=Path("scale.jsonl"))
-    parser.add_argument("--case", help="one of svgp, collapsed, score, with -memory for rows in memory; else all")
+    parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results" / "scale.jsonl")
+    parser.add_argument("--cases", default=CASES)
+    parser.add_argument("--here", action="store_true", help="the one case in this process; for workers")
     given = parser.parse_args()
     path = given.folder / f"scale-{given.rows}x{given.columns}.parquet"
     if not path.exists():
         write(path, given.rows, given.columns)
-    if given.case is None:
-        for name in ("svgp", "svgp-memory", "collapsed", "collapsed-memory", "score"):
-            subprocess.run([sys.executable, __file__, *sys.argv[1:], "--case", name], check=True)
+    if not given.here:
+        for name in given.cases.split(","):
+            subprocess.run([sys.executable, __file__, *sys.argv[1:], "--cases", name, "--here"], check=True)
         return
-    method, _, place = given.case.partition("-")
-    found = score(path, given.inducing) if method == "score" else case(path, method, not place, given.inducing)
+    method, _, place = given.cases.replace("cluster", "collapsed").partition("-")
+    found = score(path, given.inducing) if method == "score" else case(path, method, place, given.inducing)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    row = {"suite": "scale", "case": given.case, "rows": given.rows, "columns": given.columns, "M": given.inducing}
+    row = {"suite": "scale", "case": given.cases, "rows": given.rows, "columns": given.columns, "M": given.inducing}
     with open(given.out, "a") as file:
         file.write(json.dumps(row | found | {"peak_mb": peak} | provenance()) + "\n")
 

@@ -36,6 +36,7 @@ from .kernels import (
     Periodic,
     Product,
     RationalQuadratic,
+    SpectralMixture,
     Sum,
     White,
     middle,
@@ -184,6 +185,15 @@ def _prior(kernel, key, F: int, centre) -> tuple[Feature, ...]:
 def _(kernel: Linear, key, F, centre):
     one = jnp.ones((), centre.dtype)
     return (Feature(one, (jnp.broadcast_to(kernel.variance, centre.shape),), None, centre),)
+
+
+@_prior.register
+def _(kernel: SpectralMixture, key, F, centre):
+    # Of each component ω ~ N(2π frequency, (2π bandwidth)²).
+    keys = jax.random.split(key, len(kernel.variance))
+    drawn = lambda key, f, b: 2 * jnp.pi * (f + b * jax.random.normal(key, (F, len(centre)), centre.dtype))
+    parts = zip(keys, jnp.asarray(kernel.variance, centre.dtype), kernel.frequency, kernel.bandwidth, strict=True)
+    return tuple(Feature(v, (), drawn(key, f, b), centre) for key, v, f, b in parts)
 
 
 @_prior.register

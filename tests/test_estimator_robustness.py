@@ -237,7 +237,7 @@ def test_questions_that_make_no_sense_are_refused(fitted):
         with pytest.raises(ValueError, match="level=.*between 0 and 1"):
             model.predict_interval(rows, level)
     for bad in (y[:-1], y[:, None]):
-        with pytest.raises(ValueError, match="25 rows"):
+        with pytest.raises(ValueError, match=r"must be \(25,\) for these rows"):
             model.log_density(rows, bad)
     with pytest.raises(ValueError, match="3 features.*expecting 2"):
         model.predict(np.ones((4, 3)))

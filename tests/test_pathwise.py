@@ -103,8 +103,10 @@ def test_more_pseudo_points_than_the_kernel_has_features_lose_no_digits_that_the
 
 # --- the prior -------------------------------------------------------------------------------------------------------
 
-WITHOUT = ("polynomial", "arc_cosine", "hamming", "changepoint")  # a spectrum, as they are not stationary
+# Without a spectrum, as they are not stationary.
+WITHOUT = ("polynomial", "arc_cosine", "hamming", "changepoint", "coregion", "coregionalised")
 PRIORS = {name: make for name, make in KERNELS.items() if name not in ("white", "sum", "in_units", *WITHOUT)} | {
+    "spectral_mixture": lambda D: KERNELS["spectral_mixture"](D).kernel,
     "sum": lambda D: KERNELS["rbf_ard"](D) + Constant(0.4) + Linear(0.3),
     "product of waves": lambda D: KERNELS["matern12"](D) * KERNELS["periodic_ard"](D),
     "product of sums": lambda D: (

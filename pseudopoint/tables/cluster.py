@@ -4,6 +4,7 @@ Dask is an optional dependency, imported inside the functions. Everything that a
 whose origin is the table, so that a worker that dies loses nothing: the others compute its parts again.
 """
 
+import os
 import warnings
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -59,7 +60,19 @@ def running_cluster(address: str | None = None, workers: int | None = None) -> I
     options: dict[str, Any] = {"processes": True, "threads_per_worker": 1, "dashboard_address": ":0"}
     with distributed.LocalCluster(n_workers=workers, **options) as cluster:
         with distributed.Client(cluster, set_as_default=False) as client:
+            client.run(_take_share, workers)
             yield client
+
+
+def _take_share(workers: int, dask_worker: Any) -> None:
+    """Runs on each worker of this machine: its own cores. Else XLA would take all of them in each worker, and more
+    workers would not be faster. A worker that takes the place of one that died has all cores again."""
+    if hasattr(os, "sched_setaffinity"):
+        cores, k = sorted(os.sched_getaffinity(0)), int(dask_worker.name)
+        mine = cores[k::workers] or [cores[k % len(cores)]]
+        for thread in os.listdir("/proc/self/task"):
+            with suppress(OSError):  # it has ended
+                os.sched_setaffinity(int(thread), mine)
 
 
 @final
