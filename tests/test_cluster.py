@@ -21,9 +21,6 @@ from pseudopoint.tables import DaskSource, PartReader, TableRows, dask_source, l
 
 pytestmark = [
     pytest.mark.edge,
-    pytest.mark.skipif(
-        "PSEUDOPOINT_CLUSTER" not in os.environ, reason="workers may block in XLA's compiler: docs/scale.md"
-    ),
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
@@ -41,6 +38,20 @@ LABELS = TABLE.assign(y=np.where(TABLE.y > 5.5, "high", "low"))
 QUICK = {"effort": "fast", "num_inducing": 5, "inducing": "kmeans", "initial": "robust"}
 COLLAPSED_FIT = QUICK | {"method": "collapsed", "max_iter": 6}
 SVGP_FIT = QUICK | {"method": "svgp", "max_iter": 20, "batch_size": 32}
+
+
+@pytest.fixture(autouse=True)
+def _in_time():
+    """A worker that blocks fails the test, and not the whole run."""
+
+    def late(*_):
+        raise TimeoutError("a test of the cluster took more than four minutes")
+
+    before = signal.signal(signal.SIGALRM, late)
+    signal.alarm(240)
+    yield
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, before)
 
 
 @pytest.fixture(scope="module")
