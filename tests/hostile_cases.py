@@ -58,25 +58,25 @@ def ask(model, rows, question: str, how: str, rng) -> None:
     value = choices.get(how, QUESTIONS[question][0])
     if isinstance(model, GPClassifier):
         return ask_classifier(model, rows, question, value, rng)
-    N = 12
+    N, P = 12, outputs(model)
     if question == "predict with std":
         mean, std = model.predict(rows, return_std=True)
-        finite(mean, (N,), rows)
-        finite(std, (N,), rows)
+        finite(mean, (N, *P), rows)
+        finite(std, (N, *P), rows)
         answered((std >= 0).all(), "a standard deviation is negative")
     elif question == "predict with cov":
         mean, covariance = model.predict(rows, return_cov=True)
-        finite(mean, (N,), rows)
-        finite(covariance, (N, N), rows)
-        answered((np.diag(covariance) >= 0).all(), "a variance is negative")
+        finite(mean, (N, *P), rows)
+        finite(covariance, (N, *P, N, *P), rows)
+        answered((np.diag(covariance.reshape(mean.size, -1)) >= 0).all(), "a variance is negative")
     elif question == "interval":
         ends = model.predict_interval(rows, value)
-        finite(ends, (N, 2), rows)
-        answered((ends[:, 0] <= ends[:, 1]).all(), "an interval's lower end is above its upper end")
+        finite(ends, (N, *P, 2), rows)
+        answered((ends[..., 0] <= ends[..., 1]).all(), "an interval's lower end is above its upper end")
     elif question == "sample":
-        finite(model.sample_y(rows, value), (N, int(value or 0)), rows)
+        finite(model.sample_y(rows, value), (N, *P, int(value or 0)), rows)
     elif question == "sample by seed":
-        finite(model.sample_y(rows, 2, value), (N, 2), rows)
+        finite(model.sample_y(rows, 2, value), (N, *P, 2), rows)
     elif question == "paths":
         finite(model.paths(value, features=64)(rows), (int(value or 0), N), rows)
     elif question == "paths by seed":
@@ -108,7 +108,10 @@ def ask_either(model, rows, question, value, rng, predict) -> None:
         answered((std >= 0).all(), "a standard deviation is negative")
     elif question == "log_density":
         density = model.log_density(rows, TARGETS[value](rng, len(before), 1))
-        answered(density.shape == (len(before),) and (density < np.inf).all(), f"log densities are {density[:3]}")
+        answered(
+            density.shape == (len(before), *outputs(model)) and (density < np.inf).all(),
+            f"log densities are {density[:3]}",
+        )
     elif question == "score":
         with np.errstate(all="ignore"):  # scikit-learn squares the errors
             answered(model.score(rows, TARGETS[value](rng, len(before), 1)) is not None, "no score")
@@ -130,6 +133,12 @@ def ask_either(model, rows, question, value, rng, predict) -> None:
         else:
             answered(False, f"fitted inputs {value!r}")
         same(predict(rows), before, "a refused fit changed the predictions")
+
+
+def outputs(model) -> tuple[int, ...]:
+    """(P,) of a model of P outputs, else ()."""
+    names = getattr(model, "outputs_", None)
+    return () if names is None else (len(names),)
 
 
 def finite(values, shape, rows) -> None:
