@@ -143,8 +143,7 @@ def fit(
     with _Bar(as_json) as bar:
         files = {"test": test, "out": out, "report": report, "checkpoint": checkpoint}
         options: dict[str, Any] = {"task": str(task), "test_fraction": test_fraction, "missing": missing or ()}
-        options |= {"stream": stream, "resume": resume, "refit": refit, "weights": weights}
-        options |= {"exposure": exposure}
+        options |= {"stream": stream, "resume": resume, "refit": refit, "weights": weights, "exposure": exposure}
         options |= {"test_from": test_from, "test_last": test_last, "time_column": time}
         options |= {"cluster": cluster, "workers": workers}
         try:

@@ -109,9 +109,7 @@ def _fit_streamed(
     **settings: Any,
 ) -> Result:
     """As `steps.fit_table`; a streamed fit is not repeated on all rows, whatever `refit` says."""
-    _refuse_in_memory(settings)
-    if not 0 <= test_fraction < 1:
-        raise ValueError(f"the test fraction must be at least 0 and below 1, not {test_fraction}")
+    _refuse_in_memory(settings, test_fraction)
     check_places(out, report)
     classes, why = _task(table, target, task, likelihood, missing)
     model = make_estimator(classes, settings, likelihood, random_state)
@@ -143,8 +141,10 @@ def _spread(cluster: str | None, workers: int | None) -> Iterator[Callable[[Tabl
             yield lambda files: file_parts(files, client)
 
 
-def _refuse_in_memory(settings: dict[str, Any]) -> None:
-    """Takes options of a fit in memory out of the settings, or refuses them."""
+def _refuse_in_memory(settings: dict[str, Any], test_fraction: float) -> None:
+    """Takes options of a fit in memory out of the settings, or refuses them; and a share that is none."""
+    if not 0 <= test_fraction < 1:
+        raise ValueError(f"the test fraction must be at least 0 and below 1, not {test_fraction}")
     for option, name in IN_MEMORY.items():
         if settings.pop(option, None) is not None:
             raise ValueError(f"--{name} needs the rows in memory: leave it out of a streamed fit")
