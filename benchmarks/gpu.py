@@ -34,6 +34,7 @@ from gpytorch.kernels import InducingPointKernel, RBFKernel, ScaleKernel
 from gpytorch.means import ZeroMean
 from gpytorch.mlls import ExactMarginalLogLikelihood, VariationalELBO
 from gpytorch.variational import NaturalVariationalDistribution, VariationalStrategy
+from linear_operator.utils.errors import NotPSDError
 from provenance import ROOT, provenance
 
 from pseudopoint import GPRegressor
@@ -227,7 +228,7 @@ def timed(sides: dict[str, Callable[[], Turn]], rounds: int):
         try:
             ready[side] = make()
             ready[side]()  # compiles
-        except Exception as error:  # out of memory, or no factor: said in the row
+        except (RuntimeError, NotPSDError) as error:  # out of memory, or no factor: said in the row
             errors[side] = f"{type(error).__name__}: {error}"[:200]
             ready.pop(side, None)
     seconds: dict[str, list[float]] = {side: [] for side in ready}

@@ -102,5 +102,9 @@ def test_the_command_line_reads_the_column_of_exposures_in_every_table(tmp_path)
     table.assign(hours=0.0).to_csv(tmp_path / "bad.csv", index=False)
     with pytest.raises(TableError, match="the exposure 'hours' holds 0 in row 1"):
         predict_table(tmp_path / "m", tmp_path / "bad.csv", tmp_path / "p.csv")
+    table.assign(hours="long").to_csv(tmp_path / "bad.csv", index=False)
+    for role in ("exposure", "weight"):
+        with pytest.raises(TableError, match=f"the {role} 'hours' is not numeric: row .* holds 'long'; write a number"):
+            fit_table(tmp_path / "bad.csv", "calls", **settings, **{role + "s" * (role == "weight"): "hours"})
     with pytest.raises(ValueError, match="a column of its own"):
         fit_table(tmp_path / "t.csv", "calls", exposure="calls", **settings)

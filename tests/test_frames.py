@@ -171,7 +171,7 @@ def test_a_table_goes_through_cross_validation_and_numbers_as_names(frame):
     "y, message",
     [
         (None, "requires y to be passed"),
-        (np.ones((N, 2, 2)), "3"),
+        (np.ones((N, 2, 2)), "dim 3"),
         (np.ones(3), "inconsistent numbers of samples"),
         (["a"] * N, "not numeric: row 0 holds 'a'"),
         ([np.nan] * N, "missing in every row"),

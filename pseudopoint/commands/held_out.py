@@ -192,7 +192,7 @@ def _times(series: pd.Series, format: Format) -> np.ndarray:
 def _weights(frame: pd.DataFrame, name: str, target: str) -> pd.Series:
     if name == target:
         raise ValueError(f"--weights {name!r} is the target: name another column")
-    weight = number_target(frame, name)
+    weight = number_target(frame, name, role="weight")
     for row in np.flatnonzero(~(weight >= 0))[:1]:
         what = "no value" if np.isnan(weight[row]) else f"{weight[row]:g}"
         raise TableError(f"the weights {name!r} hold {what} in row {frame.index[row] + 1}; a weight is at least 0")

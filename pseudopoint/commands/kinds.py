@@ -239,7 +239,7 @@ class Classification(AbstractKind):
 
 def exposures(frame: pd.DataFrame, name: str) -> np.ndarray:
     """The column of exposures of a table. Raises TableError where one is no number above 0."""
-    E = number_target(frame, name)
+    E = number_target(frame, name, role="exposure")
     for row in np.flatnonzero(~(E > 0))[:1]:
         what = "no value" if np.isnan(E[row]) else f"{E[row]:g}"
         raise TableError(f"the exposure {name!r} holds {what} in row {frame.index[row] + 1}; an exposure is above 0")

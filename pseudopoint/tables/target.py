@@ -58,25 +58,31 @@ def looks_like_classes(frame: pd.DataFrame, target: str, missing: Collection[str
 
 
 def number_target(
-    frame: pd.DataFrame, target: str, missing: Collection[str] = (), format: Format | None = None
+    frame: pd.DataFrame,
+    target: str,
+    missing: Collection[str] = (),
+    format: Format | None = None,
+    role: str = "target",
 ) -> Float64[np.ndarray, "N"]:
     """The target [N] as numbers, of durations as days, NaN where missing. `TableError` if it is absent, not numeric, or
     ±inf.
 
-    `format` says how its cells are read; without it, they and the other columns decide as in training.
+    `format` says how its cells are read; without it, they and the other columns decide as in training. `role` is what
+    errors call a column that is read like a target, such as the exposure.
     """
     frame, series = _tidied(frame, target, missing)
+    classes = "fit classes with --task classification"
     if is_bool_dtype(series.dtype):
         raise TableError(
-            f"the target {target!r} holds true/false values, not numbers; "
-            "fit it with --task classification, or write 0 and 1"
+            f"the {role} {target!r} holds true/false values, not numbers; "
+            + (f"{classes}, or write 0 and 1" if role == "target" else "write 0 and 1")
         )
     values, unread = values_of(series, _of_numbers(series, format or column_format(frame, target)))
     for position in np.flatnonzero(~pd.isna(unread) & ~is_usual_word(unread))[:1]:
         text, row = unread[position], row_number(series, position)
         raise TableError(
-            f"the target {target!r} is not numeric: row {row} holds {text!r}; "
-            "leave the cell empty if missing, or fit classes with --task classification"
+            f"the {role} {target!r} is not numeric: row {row} holds {text!r}; "
+            + (f"leave the cell empty if missing, or {classes}" if role == "target" else "write a number")
         )
     refuse_infinite(target, values, series)
     return values
