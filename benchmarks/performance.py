@@ -6,20 +6,38 @@ Each section answers one question by one table. A line names the run that it is 
 Our number is bold where another library did better. `tests/test_documents.py` checks that both pages are up to date.
 """
 
-import json
 import textwrap
-from collections.abc import Callable, Iterable, Sequence
-from pathlib import Path
-from statistics import mean, median
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
 
+from sections import (
+    PEERS,
+    ROOT,
+    TITLES,
+    Line,
+    Row,
+    Section,
+    class_seconds,
+    classes,
+    cold,
+    fastest,
+    marked,
+    means,
+    newest,
+    numbers,
+    of,
+    own,
+    quality,
+    selection,
+    splits,
+    stored,
+    suite,
+    three,
+    value,
+)
 from speed.tables import best_peer, by_case, exponents, show_seconds, table
 
-ROOT = Path(__file__).resolve().parents[1]
 PAGE, README = ROOT / "docs" / "performance.md", ROOT / "README.md"
 BEGIN, END = "<!-- made by benchmarks/performance.py -->\n", "<!-- end -->\n"
-PEERS = ("gpflow", "gpytorch", "gpjax")
-TITLES = {"gpflow": "GPflow", "gpytorch": "GPyTorch", "gpjax": "GPJax", "sklearn": "scikit-learn"}
 
 ABOUT = """This page is made by `python benchmarks/performance.py` from the rows in `benchmarks/results`. **Our
 number is bold where another library did better.** Each line names its run. The runs stand below the table, with
@@ -37,221 +55,6 @@ PICKED = (  # of README.md: suite, case, words
     ("quality", "magic", "a fit of magic, two classes, 17,118 rows"),
     ("cold", "cold N=1000", "1,000 rows, a fresh process, to the first prediction"),
 )
-
-Row = dict[str, Any]
-Line = tuple[list[str], list[Row]]  # cells, and the rows that they are from
-
-
-class Section(NamedTuple):
-    """A question, what the numbers mean, and a table."""
-
-    title: str
-    text: str
-    head: list[str]
-    lines: list[Line]
-
-
-def stored(name: str) -> list[Row]:
-    """The rows of a file of results."""
-    return [json.loads(line) for line in (ROOT / "benchmarks" / "results" / f"{name}.jsonl").read_text().splitlines()]
-
-
-def suite(name: str, dtype: str = "float64") -> list[Row]:
-    """The rows of a suite of `speed`."""
-    return [row for row in stored("speed") if row["suite"] == name and row.get("dtype", "float64") == dtype]
-
-
-def fastest(rows: Iterable[Row], key: str = "seconds") -> Row | None:
-    """The row with the least time that has one; None if there is none."""
-    return min((row for row in rows if row.get(key)), key=lambda row: row[key], default=None)
-
-
-def value(row: Row | None, key: str = "seconds") -> float | None:
-    """A number of a row, if there is such a row, and it has one."""
-    return row.get(key) if row else None
-
-
-def of(rows: Iterable[Row], library: str) -> list[Row]:
-    """The rows of a library."""
-    return [row for row in rows if row["library"].split()[0] == library]
-
-
-def own(rows: Iterable[Row], variant: str = "") -> Row:
-    """Our row: the standard bound, which peers have, or another variant."""
-    return next(row for row in rows if row["library"] == "ours" and row["variant"] == variant)
-
-
-def marked(own: float, others: Iterable[float | None], show: Callable[[float], str], least: bool = True) -> str:
-    """Our number, bold where another one is better: less, or more."""
-    sign = 1 if least else -1
-    worse = any(sign * other < sign * own for other in others if other is not None)
-    return f"**{show(own)}**" if worse else show(own)
-
-
-def three(number: float | None) -> str:
-    """Three decimals; a bar for none."""
-    return "–" if number is None else f"{number:.3f}"
-
-
-def quality() -> Section:
-    """Time to the density that the best peer reached."""
-    lines = []
-    for (name, _), rows in by_case(suite("quality")).items():
-        ours, double = own(rows), own(rows, "float64")
-        peers = [fastest(of(rows, peer)) for peer in PEERS]
-        seconds = [value(row) for row in peers]
-        cells = [name, f"{ours['N']:,}", three(ours["target"])]
-        cells += [marked(row["seconds"], seconds, show_seconds) for row in (ours, double)]
-        cells += [show_seconds(s) if s else "not reached" for s in seconds]
-        lines.append((cells, rows))
-    return Section(
-        "How long does a fit take?",
-        """Seconds from raw arrays to a model whose test log density is what the best other library reached in 60
-        seconds, less 1 %. Compilation counts, imports do not. Our fits have no intermediate results, so our time is
-        that of the shortest complete fit that gets there. By default a large table starts in float32; the other
-        libraries compute in float64 throughout, as does the column “ours, float64”.""",
-        ["table", "rows", "log density", "ours", "ours, float64", *(TITLES[peer] for peer in PEERS)],
-        lines,
-    )
-
-
-def cold() -> Section:
-    """First fit in a fresh process."""
-    rows = suite("cold")
-    ours = own(rows)
-    others = [row for row in rows if row is not ours]
-    cells = ["ours", marked(ours["total_seconds"], [row["total_seconds"] for row in others], show_seconds)]
-    cells += [marked(ours["density"], [row["density"] for row in others], three, least=False), ours["about"]]
-    lines: list[Line] = [(cells, [ours])]
-    for library in ("gpytorch", "gpflow", "gpjax", "sklearn"):
-        row = min(of(rows, library), key=lambda row: row["total_seconds"])
-        cells = [TITLES[library], show_seconds(row["total_seconds"]), three(row["density"]), row["about"]]
-        lines.append((cells, [row]))
-    return Section(
-        "How long does the first fit of a small table take?",
-        """1,000 rows, from the start of a Python process to the first prediction: import, compilation and fit. Each
-        library fits as its first tutorial does. Less time with a lower log density is a worse fit, sooner. Our
-        command line keeps compiled programs, so a second fit is faster than this.""",
-        ["library", "seconds", "test log density", "what was run"],
-        lines,
-    )
-
-
-WHO = ("default", "fast", "exact", "boosting", "catboost")
-
-
-def selection() -> dict[str, dict[str, list[Row]]]:
-    """By table and by who fitted it: the last row of each split that the default has."""
-    last = {(row["table"], row["who"], row["seed"]): row for row in stored("selection") if not row.get("error")}
-    found: dict[str, dict[str, list[Row]]] = {}
-    for (name, who, seed), row in last.items():
-        if (name, "default", seed) in last:
-            found.setdefault(name, {}).setdefault(who, []).append(row)
-    return {name: each for name, each in found.items() if len(each) > 1}
-
-
-def means(each: dict[str, list[Row]], key: str) -> list[float | None]:
-    """Means over the splits, in the order of `WHO`."""
-    return [mean(row[key] for row in each[who]) if who in each else None for who in WHO]
-
-
-def numbers() -> Section:
-    """Our defaults beside boosting."""
-    lines = []
-    for name, each in selection().items():
-        density, error = means(each, "log_density"), means(each, "rmse")
-        first = each["default"][0]
-        cells = [name, f"{first['N']:,}", str(len(each["default"])), marked(density[0] or 0, density[1:], three, False)]
-        cells += [*map(three, density[1:]), marked(error[0] or 0, error[3:], three), *map(three, error[3:])]
-        cells += [f"{100 * mean(row['coverage'][2] for row in each['default']):.0f} %"]
-        cells += [f"{median(row['seconds'] for row in each['default']):.0f} s"]
-        lines.append((cells, [row for rows in each.values() for row in rows]))
-    ours = ["table", "rows", "splits", "log density: ours"]
-    head = [*ours, "without search", "exact, without search", "boosting", "CatBoost"]
-    return Section(
-        "How good are predictions of numbers, beside trees?",
-        """`GPRegressor()`, the same with `effort="fast"` and one noise variance (exact where that takes at most 4,000
-        rows), HistGradientBoosting of scikit-learn with one error for all rows, measured on a tenth of the training
-        rows, and CatBoost's RMSEWithUncertainty. Log density and RMSE are those of the standardised target, means over
-        the splits. The last columns are the share of test rows in the 90 % interval, and the median of the seconds of
-        our fit, in a fresh process; other work shared the machine in some runs, as the rows' `load` says.""",
-        [*head, "RMSE: ours", "boosting", "CatBoost", "in 90 %", "time"],
-        lines,
-    )
-
-
-def newest(rows: list[Row]) -> dict[str, list[Row]]:
-    """The rows of split 0 of each table, those of its last run, with default settings."""
-    found: dict[str, dict[str, list[Row]]] = {}
-    for row in rows:
-        if row["split"] == 0:
-            found.setdefault(row["table"], {}).setdefault(row["commit"], []).append(row)
-    plain = lambda group: not any("method" in row.get("settings", {}) for row in group)
-    return {name: [group for group in groups.values() if plain(group)][-1] for name, groups in found.items()}
-
-
-def classes() -> Section:
-    """Accuracy and density beside peers and boosting."""
-    boosting = {row["table"]: row for row in stored("boosting")}
-    lines = []
-    for name, rows in newest(stored("classification")).items():
-        (ours,) = of(rows, "pseudopoint")
-        others = [*of(rows, "gpflow"), *(of(rows, "scikit-learn") or [None]), boosting[name]]
-        cells = [name, f"{ours['N_train']:,}"]
-        for key in ("accuracy", "test_log_density"):
-            values = [value(other, key) for other in others]
-            cells.append(marked(ours[key], values, three, least=False))
-            cells += ["failed" if o and v is None else three(v) for o, v in zip(others, values, strict=True)]
-        lines.append((cells, [*rows, boosting[name]]))
-    names = ["GPflow", "scikit-learn GP", "boosting"]
-    return Section(
-        "How good are predictions of classes?",
-        """The same test rows for all. Ours and GPflow have 100 inducing points; GPflow takes 3,000 minibatch steps,
-        ours its defaults; scikit-learn is the full Gaussian process, for tables of at most 1,500 training rows.
-        Test tables are small: a single row of pima (77 test rows) moves accuracy by 0.013.""",
-        ["table", "rows", "accuracy: ours", *names, "log density: ours", *names],
-        lines,
-    )
-
-
-def splits() -> Section:
-    """Means over five splits, of the run that has them."""
-    runs: dict[tuple[str, str], list[Row]] = {}
-    for row in stored("classification"):
-        if "method" not in row.get("settings", {}) and not row.get("error"):
-            runs.setdefault((row["table"], row["commit"]), []).append(row)
-    lines = []
-    for (name, _), rows in runs.items():
-        groups = [of(rows, library) for library in ("pseudopoint", "gpflow", "scikit-learn")]
-        if len(groups[0]) < 5:
-            continue
-        cells = [name]
-        for key in ("accuracy", "test_log_density"):
-            values = [mean(row[key] for row in group) if group else None for group in groups]
-            cells += [marked(values[0] or 0.0, values[1:], three, least=False), *map(three, values[1:])]
-        lines.append((cells, rows))
-    names = ["GPflow", "scikit-learn GP"]
-    return Section(
-        "The same over five splits",
-        "Means over five divisions into training and test rows.",
-        ["table", "accuracy: ours", *names, "log density: ours", *names],
-        lines,
-    )
-
-
-def class_seconds() -> Section:
-    """Times of the same fits."""
-    lines = []
-    for name, rows in newest(stored("classification")).items():
-        (ours,) = of(rows, "pseudopoint")
-        seconds = [value(next(iter(of(rows, library)), None)) for library in ("gpflow", "scikit-learn")]
-        lines.append(([name, marked(ours["seconds"], seconds, show_seconds), *map(show_seconds, seconds)], rows))
-    return Section(
-        "How long do fits of classes take?",
-        "The fits of one split above, each in a process of its own, compilation included.",
-        ["table", "ours", "GPflow", "scikit-learn GP"],
-        lines,
-    )
 
 
 def comparison(rows: list[Row], libraries: Sequence[str], show: Callable[[Row], str]) -> list[Line]:
