@@ -19,6 +19,7 @@ from sections import (
     class_seconds,
     classes,
     cold,
+    exact_evidence,
     fastest,
     marked,
     means,
@@ -26,8 +27,10 @@ from sections import (
     numbers,
     of,
     own,
+    places,
     quality,
     selection,
+    several_classes,
     splits,
     stored,
     suite,
@@ -177,7 +180,10 @@ def on_gpu() -> Section:
     )
 
 
-SECTIONS = (quality, cold, numbers, classes, splits, class_seconds, steps, bounds, predictions, growth, on_gpu)
+SECTIONS = (
+    *(quality, cold, numbers, classes, splits, class_seconds, several_classes, exact_evidence),
+    *(steps, bounds, predictions, growth, places, on_gpu),
+)
 
 
 def wrapped(text: str) -> str:

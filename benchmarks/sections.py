@@ -226,3 +226,73 @@ def class_seconds() -> Section:
         ["table", "ours", "GPflow", "scikit-learn GP"],
         lines,
     )
+
+
+def exact_evidence() -> Section:
+    """Value and gradient beside LAPACK."""
+    lines = []
+    for row in (row for row in stored("exact") if row["case"] == "value and gradient"):
+        ours, floor = row["ours"]["clock"][1], row["potrf + potri"]["clock"][1]
+        peer = row.get("scikit-learn", {}).get("clock", [None] * 3)[1]
+        cells = [f"{row['N']:,}", *map(show_seconds, (ours, floor, peer)), f"{ours / floor:.2f}"]
+        lines.append((cells, [row]))
+    return Section(
+        "How long does the exact evidence take?",
+        """Value and gradient for eight columns, float64, medians, beside LAPACK's factor and inverse of the same matrix
+        (potrf and potri), which no method can avoid that has the gradient, and beside scikit-learn.""",
+        ["rows", "ours", "LAPACK", "scikit-learn", "ours over LAPACK"],
+        lines,
+    )
+
+
+FIRST = "fa5e652"  # the version that the searches, warps and stopping rules of later ones are compared with
+
+
+def _by_table(rows: list[Row]) -> dict[str, list[Row]]:
+    found: dict[str, list[Row]] = {}
+    for row in rows:
+        found.setdefault(row["table"], []).append(row)
+    return found
+
+
+def several_classes() -> Section:
+    """Default fits of classes beside those of an older version, in the same run."""
+    lines = []
+    for name, rows in _by_table(stored("classes")).items():
+        before, now = sorted(rows, key=lambda row: row["commit"] != FIRST)
+        ratio = f"{before['seconds'] / now['seconds']:.1f}×"
+        densities = [f"{row['test_log_density']:.3f}" for row in (now, before)]
+        sizes = [f"{now[key]:,}" for key in ("N", "D", "classes")]
+        lines.append(([name, *sizes, *(show_seconds(r["seconds"]) for r in (now, before)), ratio, *densities], [now]))
+    return Section(
+        "And of several classes, beside our first version?",
+        """`GPClassifier()` in a fresh process, imports and compilation included, in turn with version fa5e652. Other
+        work shared the machine during the last line, as its `load` says.""",
+        ["table", "rows", "columns", "classes", "now", FIRST, "ratio", "log density: now", FIRST],
+        lines,
+    )
+
+
+PLACES = {
+    "collapsed-memory": "all rows in memory",
+    "collapsed": "read from Parquet in each pass",
+    "cluster-1": "one worker of Dask, one core",
+    "cluster-2": "two workers of Dask, a core each",
+}
+
+
+def places() -> Section:
+    """Full passes over rows in memory, on disk and on workers."""
+    lines = []
+    for row in stored("scale"):
+        if row["case"] in PLACES:
+            cells = [PLACES[row["case"]], f"{row['rows']:,}", str(row["M"]), show_seconds(row["seconds_each"])]
+            lines.append(([*cells, f"{row['peak_mb']:,.0f} MB"], [row]))
+    return Section(
+        "What does a full pass cost where rows are not in memory?",
+        """An iteration of L-BFGS-B on the collapsed bound, float64, eight columns. Memory is the peak of the process of
+        the fit. In memory the features of a chunk are computed twice, for the sums and for their gradient; elsewhere
+        three times, because the gradient of a chunk begins with its sums.""",
+        ["rows are", "rows", "M", "seconds", "memory"],
+        lines,
+    )
