@@ -158,6 +158,10 @@ def validated(model: Any, *arrays: Any, **checks: Any) -> Any:
             raise ValueError("X has no rows: give at least one") from error
         if "inhomogeneous" in str(error):
             raise ValueError("rows of X or y differ in length: give each row one number for every column") from error
+        if "got 1D array" in str(error):  # which lists all numbers
+            raise ValueError(
+                "X has no columns. Reshape your data: X[:, None] is one column, X[None] one row"
+            ) from error
         raise
     except OverflowError as error:
         raise ValueError(
