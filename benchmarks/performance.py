@@ -139,6 +139,34 @@ def growth() -> Section:
     )
 
 
+REPORTED = {
+    "command": "`pseudopoint fit --report`: two fits, the report",
+    "command-once": "the same with `--no-refit`: one fit, the report",
+    "estimator": "`GPRegressor().fit`, and its `effects`",
+}
+
+
+def reports() -> Section:
+    """Reports beside their fits."""
+    lines: list[Line] = []
+    for row in {row["case"]: row for row in stored("report")}.values():
+        fit, report = row["fit_processor"], row["report_processor"]
+        parts = [row.get(f"{part}_processor") for part in ("effects", "importance", "pictures")]
+        shown = [show_seconds(part) if part else "–" for part in parts]
+        share = f"{100 * report / fit:.1f} %"
+        lines.append(
+            ([REPORTED[row["case"]], f"{row['rows']:,}", show_seconds(fit), show_seconds(report), share, *shown], [row])
+        )
+    return Section(
+        "What does a report cost?",
+        """Processor seconds of all threads, with 8 columns, compilation included where programs were not kept: of the
+        fit, of the report after it, and of the report's parts. A fit of the command line is two: one without the rows
+        held out, one with all rows.""",
+        ["what", "rows", "fit", "report", "report / fit", "effects", "importance", "pictures and file"],
+        lines,
+    )
+
+
 GPU_WORK = {
     "exact": "log evidence and gradient",
     "collapsed": "collapsed bound and gradient",
@@ -182,7 +210,7 @@ def on_gpu() -> Section:
 
 SECTIONS = (
     *(quality, cold, numbers, classes, splits, class_seconds, several_classes, exact_evidence),
-    *(steps, bounds, predictions, growth, places, on_gpu),
+    *(steps, bounds, predictions, growth, reports, places, on_gpu),
 )
 
 

@@ -187,8 +187,8 @@ def test_what_skips_scikit_learns_checks_predicts_the_same():
     mean = model.predict(X)
     for same in (X.tolist(), np.asfortranarray(X), X.astype(">f8"), pd.DataFrame(X).to_numpy()):
         np.testing.assert_allclose(model.predict(same), mean, rtol=1e-12)
-    for bad in (X[:, :2], X[0], X[:0]):
-        with pytest.raises(ValueError, match="features|1D array|0 sample"):
+    for bad in (X[:, :2], X[0], X[:0], [], [[1.0], [1.0, 2.0]]):
+        with pytest.raises(ValueError, match="features|no columns|0 sample|no rows|differ in length"):
             model.predict(bad)
 
 

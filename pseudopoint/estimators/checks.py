@@ -153,6 +153,16 @@ def validated(model: Any, *arrays: Any, **checks: Any) -> Any:
     try:
         with np.errstate(over="ignore", invalid="ignore"):
             return validate_data(model, *map(_unmasked, arrays), **checks)
+    except ValueError as error:  # of lists, as services send them
+        if isinstance(arrays[0], list) and not arrays[0]:
+            raise ValueError("X has no rows: give at least one") from error
+        if "inhomogeneous" in str(error):
+            raise ValueError("rows of X or y differ in length: give each row one number for every column") from error
+        if "got 1D array" in str(error):  # which lists all numbers
+            raise ValueError(
+                "X has no columns. Reshape your data: X[:, None] is one column, X[None] one row"
+            ) from error
+        raise
     except OverflowError as error:
         raise ValueError(
             "X or y holds a whole number beyond 1.8e308, the largest that can be computed with: drop or rescale it"

@@ -33,11 +33,11 @@ class GPClassifier(ScoresPartitions, ClassifierMixin, AbstractEstimator):
 
     The parameters are the settings of `pseudopoint.names.Settings` (docs/settings.md).
 
-    Attributes
-    ----------
-    classes_ : the labels, in the order of the columns of `predict_proba`. mean_ : the learned constant mean of the
-    latent function, or of each: far from all rows the probabilities are those of the base rates. Others as for
-    `GPRegressor`.
+    What a fit learns, beside what `GPRegressor` has:
+
+    - `classes_`: the labels, in the order of the columns of `predict_proba`.
+    - `mean_`: the constant mean of the latent function, or of each. Far from all rows the probabilities are those of
+      the base rates.
 
     Examples
     --------

@@ -54,20 +54,19 @@ class GPRegressor(ScoresPartitions, RegressorMixin, AbstractEstimator):
 
     The parameters are the settings of `pseudopoint.names.Settings` (docs/settings.md).
 
-    Attributes
-    ----------
-    method_, reason_ : the method that was used, and why. selection_ : what a search tried, a dict of columns part,
-    choice, log_density (nats of the sample, or for the noise of rows left out), chosen, seconds.
-    kernel_, likelihood_ : learned; of a kernel object lengthscales and periods are in the units of X, those of a kernel
-    by name in standard deviations of the columns (`standardiser_.scale`); variances are those of the scaled target.
-    mean_ : the learned constant mean of the latent function, None where the likelihood or the scaling has it.
-    bound_, bound_vfe_, upper_bound_ : lower bounds on the log evidence of the scaled target, and an upper bound, in
-    nats (infinite where none is known). inducing_points_ : [M, D] in the units and columns of X (None for "exact").
-    encoder_ : what encodes the columns of a table, None where X was an array. columns_ : their names.
-    levels_ : the values of an ordinal target. outputs_ : the names of several outputs. predictor_ : all that predicts.
-    history_ : arrays step, bound, gradient_norm, step_size, rejected, seconds. n_iter_, n_rejected_, converged_.
-    notes_ : sentences that a user should read: rows that were merged or are far from all others, a limit that was
-    reached, weights of an unusual sum, …
+    What a fit learns:
+
+    - `method_`, `reason_`: the method that was used, and why. `selection_`: what a search tried, a dict of columns
+      part, choice, log_density (nats of the sample, or for the noise of rows left out), chosen, seconds.
+    - `kernel_`, `likelihood_`: of a kernel object lengthscales and periods are in the units of X, of a kernel by name
+      in standard deviations of the columns (`standardiser_.scale`); variances are those of the scaled target.
+    - `mean_`: the constant mean of the latent function, None where the likelihood or the scaling has it.
+    - `bound_`, `bound_vfe_`, `upper_bound_`: lower bounds on the log evidence of the scaled target, and an upper bound,
+      in nats (infinite where none is known). `inducing_points_`: [M, D] in the units of X, None for "exact".
+    - `encoder_`: what encodes the columns of a table, None where X was an array. `columns_`: their names. `levels_`:
+      the values of an ordinal target. `outputs_`: the names of several outputs. `predictor_`: all that predicts.
+    - `history_`: arrays step, bound, gradient_norm, step_size, rejected, seconds. `n_iter_`, `n_rejected_`,
+      `converged_`. `notes_`: sentences to read, such as on rows that were merged or are far from all others.
 
     Examples
     --------

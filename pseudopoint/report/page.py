@@ -193,7 +193,7 @@ def _inputs(report: Report) -> str:
     )
     return section(
         "What each column does",
-        paragraph(meaning) + f'<div class="grid effects">{"".join(pictures)}</div>' + _importance(report),
+        paragraph(meaning) + f'<div class="grid">{"".join(pictures)}</div>' + _importance(report),
     )
 
 
