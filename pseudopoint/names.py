@@ -272,6 +272,17 @@ class Settings(NamedTuple):
             infinite="is no prior",
         ),
     ] = 1.5
+    priors: Annotated[
+        str | dict | None,
+        Setting(
+            "Prior densities of numbers of the kernel and the likelihood, by name, as in lengthscale=LogNormal(0, 1), "
+            "noise_variance=HalfNormal(0.1): the fit maximises bound + log prior (MAP). Densities are "
+            "Normal(mean, std), LogNormal(mu, sigma), HalfNormal(scale) and Gamma(shape, rate), of the numbers as "
+            "kernel_ and likelihood_ show them. There is no search then (effort), and kernel auto is matern52.",
+            python='Or a dict of objects of `pseudopoint.priors`, such as {"kernel.variance": Gamma(2.0, 1.0)}. A name '
+            "is the path of a number, or the end of one; a name that no number has is refused with a list of paths.",
+        ),
+    ] = None
     initial_noise: Annotated[
         float, Setting("Noise variance at the start, as a share of the target's variance; for real targets.")
     ] = 0.1

@@ -59,6 +59,7 @@ class AbstractEstimator(BaseEstimator):
     bound_: Any
     bound_vfe_: Any
     upper_bound_: Any
+    log_prior_: Any = 0.0  # model files of version 0.1.0 have none
     history_: Any
     n_iter_: Any
     n_rejected_: Any
@@ -209,6 +210,7 @@ class AbstractEstimator(BaseEstimator):
             *notes.iteration_limit(fitted.converged, iterations, limit),
         )
         self.bound_, self.bound_vfe_, self.upper_bound_ = fitted.bound, fitted.vfe, fitted.upper
+        self.log_prior_ = fitted.log_prior
         columns = zip(*fitted.history, strict=True) if fitted.history else [()] * len(Record._fields)
         self.history_ = {name: np.asarray(column, float) for name, column in zip(Record._fields, columns, strict=True)}
         self.n_iter_ = iterations

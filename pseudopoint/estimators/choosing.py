@@ -63,9 +63,9 @@ def searched(
     levels: np.ndarray | None = None,
 ) -> Found | None:
     """What the search finds, of standardised data; None where there is none: `effort="fast"`, a kernel object, columns
-    or a real target that are not scaled, an optimiser or posterior by name, few rows, or a constant target. `least` is
-    the least target of all rows, where `data` are a sample. Targets of several columns are `levels`, whose rows the
-    target counts.
+    or a real target that are not scaled, priors, an optimiser or posterior by name, few rows, or a constant target.
+    `least` is the least target of all rows, where `data` are a sample. Targets of several columns are `levels`, whose
+    rows the target counts.
 
     Raises ValueError for a warp that is asked for where there is none.
     """
@@ -76,6 +76,7 @@ def searched(
         "a kernel object": not isinstance(settings.kernel, str),
         "scale_inputs=False": settings.scale_inputs is False,
         "scale_target=False": additive and not scale_target,
+        "priors": bool(settings.priors),
         f"optimiser={settings.optimiser!r}": settings.optimiser != "auto",
         f"posterior={settings.posterior!r}": settings.posterior != "whitened",
         f"fewer than {FEWEST} different rows": len(data) < FEWEST,

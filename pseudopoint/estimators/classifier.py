@@ -69,6 +69,7 @@ class GPClassifier(ScoresPartitions, ClassifierMixin, AbstractEstimator):
         learn_inducing: bool = True,
         initial: names.Initial = "warm",
         lengthscale_prior: float = 1.5,
+        priors: str | dict | None = None,
         max_iter: int | None = None,
         batch_size: int = 512,
         learning_rate: float | None = None,
