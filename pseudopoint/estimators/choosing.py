@@ -15,7 +15,8 @@ from ..posteriors import Model
 from ..processes import computing
 from ..recipes import Fitted, Found, Trial, search
 from ..starts.responses import response
-from .checks import numbers
+from .checks import numbers, shown
+from .means import has_mean
 
 __all__ = ["Chosen", "as_chosen", "given_points", "searched", "table"]
 
@@ -63,9 +64,9 @@ def searched(
     levels: np.ndarray | None = None,
 ) -> Found | None:
     """What the search finds, of standardised data; None where there is none: `effort="fast"`, a kernel object, columns
-    or a real target that are not scaled, priors, an optimiser or posterior by name, few rows, or a constant target.
-    `least` is the least target of all rows, where `data` are a sample. Targets of several columns are `levels`, whose
-    rows the target counts.
+    or a real target that are not scaled, priors, a mean function, an optimiser or posterior by name, few rows, or a
+    constant target. `least` is the least target of all rows, where `data` are a sample. Targets of several columns are
+    `levels`, whose rows the target counts.
 
     Raises ValueError for a warp that is asked for where there is none.
     """
@@ -77,6 +78,7 @@ def searched(
         "scale_inputs=False": settings.scale_inputs is False,
         "scale_target=False": additive and not scale_target,
         "priors": bool(settings.priors),
+        f"mean={shown(settings.mean)}": has_mean(settings, likelihood),
         f"optimiser={settings.optimiser!r}": settings.optimiser != "auto",
         f"posterior={settings.posterior!r}": settings.posterior != "whitened",
         f"fewer than {FEWEST} different rows": len(data) < FEWEST,

@@ -15,6 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 from .. import names, sampling
 from ..kernels import AbstractKernel
 from ..likelihoods import AbstractLikelihood, quantile
+from ..means import AbstractMean
 from ..metrics import interval
 from ..optimise.result import Progress
 from ..processes import computing
@@ -91,6 +92,7 @@ class GPRegressor(ScoresPartitions, RegressorMixin, AbstractEstimator):
         kernel: names.Kernel | str | AbstractKernel = "auto",
         *,
         likelihood: names.RegressionLikelihood | AbstractLikelihood = "auto",
+        mean: names.Mean | AbstractMean = "auto",
         input_warp: names.InputWarp = "auto",
         target_warp: names.TargetWarp = "auto",
         outputs: names.Outputs = "independent",

@@ -110,7 +110,7 @@ def noise_may_vary(settings: Settings, method: str, data: Dataset) -> bool:
 def with_noise_that_pays(fitted: Fitted, data: Dataset, settings: Settings, prior: LengthscalePrior) -> Fitted:
     """The fit with noise that depends on x where rows left out are predicted better, else as it is; with what was
     compared in `trials`."""
-    if fitted.model.likelihood.gaussian_noise is None:
+    if fitted.model.likelihood.gaussian_noise is None or fitted.model.likelihood.mean_function is not None:
         return fitted
     began = time.perf_counter()
     try:
