@@ -42,7 +42,7 @@ from .kernels import (
     middle,
 )
 from .linalg import cholesky
-from .posteriors import Joined, Predictor, Predictors, Shifted, ShiftedPaths
+from .posteriors import Joined, PathsWithMean, Predictor, Predictors, WithMean
 
 __all__ = ["Paths", "SeveralPaths", "paths", "spectrum"]
 
@@ -118,8 +118,8 @@ class SeveralPaths(eqx.Module):
 
 
 def paths(
-    predictor: Predictor | Predictors | Joined | Shifted, key, count: int, features: int = 1024
-) -> Paths | SeveralPaths | Joined | ShiftedPaths:
+    predictor: Predictor | Predictors | Joined | WithMean, key, count: int, features: int = 1024
+) -> Paths | SeveralPaths | Joined | PathsWithMean:
     """`count` functions drawn from q(f): a callable from X [N, D] to [count, N]; for C latent functions [C, count, N].
 
     They have the mean and the covariance of `predictor`, except that random waves stand for a stationary prior. The

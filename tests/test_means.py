@@ -119,7 +119,7 @@ def test_a_constant_a_mean_of_a_user_classes_and_counts():
     shifted = GPRegressor("rbf", mean="constant", scale_target=False, **FAST).fit(X, y + 100)
     assert abs(shifted.predict([[1e3]])[0] - 105) < 5
     kink = GPRegressor("rbf", mean=Kink(0.5), **FAST).fit(X, y)
-    assert kink.mean_function_.slope != 0.5 and kink.predict([[30.0]])[0] > 20 > kink.predict([[-30.0]])[0]
+    assert kink.mean_function_.slope != 0.5 and kink.predict([[30.0]])[0] > 10 > kink.predict([[-30.0]])[0]
     classes = np.digitize(X[:, 0] + np.sin(9 * X[:, 0]), [1.5, 3])
     three = GPClassifier("rbf", mean="linear", priors="weights=Normal(0, 1)", max_iter=10, **FAST).fit(X, classes)
     assert three.mean_function_.weights.shape == (3, 1) and three.predict_proba([[30.0]])[0, 2] > 0.7

@@ -20,7 +20,7 @@ from ..optimise.result import Progress, Record
 from ..persistence import load as load_tree
 from ..persistence import reading, writing
 from ..persistence import save as save_tree
-from ..posteriors import Shifted
+from ..posteriors import WithMean
 from ..processes import computing, one_blas_thread
 from ..recipes import Fitted, fit_model
 from ..starts.expressions import expressed, is_expression
@@ -208,7 +208,7 @@ class AbstractEstimator(BaseEstimator):
             if self.mean_function_ is not None:
                 self.mean_function_ = ScaledMean(self.mean_function_, scaling.mean, scaling.scale)
         if self.mean_function_ is not None:
-            self.predictor_ = Shifted(self.predictor_, self.mean_function_)
+            self.predictor_ = WithMean(self.predictor_, self.mean_function_)
         points = fitted.model.posterior.points
         self.inducing_points_ = chosen.points(np.asarray(points[0], np.float64)) if points else None
         self.method_, self.reason_ = fitted.method, fitted.reason

@@ -7,7 +7,7 @@ from .latents import *
 from .model import *
 from .orthogonal import *
 from .outputs import *
-from .shifted import *
 from .shrunk import *
 from .solve import *
 from .whitened import *
+from .with_mean import *

@@ -9,10 +9,10 @@ from jaxtyping import Array, Float
 from ..means import AbstractMean
 from ..params import Number
 
-__all__ = ["Shifted", "ShiftedPaths"]
+__all__ = ["WithMean", "PathsWithMean"]
 
 
-class Shifted(eqx.Module):
+class WithMean(eqx.Module):
     """A predictor `base` of f, and a mean function: it obeys the contract of `Predictor` as far as estimators need it.
     Covariances, and what `map` sees, are those of f."""
 
@@ -33,9 +33,9 @@ class Shifted(eqx.Module):
         """`Predictor.map`."""
         return self.base.map(function, also)
 
-    def padded(self, count: int) -> "Shifted":
+    def padded(self, count: int) -> "WithMean":
         """`Predictor.padded`."""
-        return Shifted(self.base.padded(count), self.mean)
+        return WithMean(self.base.padded(count), self.mean)
 
     def prior(self, X: Float[Number, "N D"]) -> Float[Array, "*C N"]:
         """`Predictor.prior`."""
@@ -45,16 +45,16 @@ class Shifted(eqx.Module):
         """`Predictor.covariance`."""
         return self.base.covariance(X)
 
-    def each(self, function: Callable[[Any], Any], common: tuple[str, ...]) -> "Shifted":
+    def each(self, function: Callable[[Any], Any], common: tuple[str, ...]) -> "WithMean":
         """`function` of the predictors of f."""
-        return Shifted(self.base.each(function, common), self.mean)
+        return WithMean(self.base.each(function, common), self.mean)
 
-    def around(self, paths: Any) -> "ShiftedPaths":
+    def around(self, paths: Any) -> "PathsWithMean":
         """Functions f + m from functions f."""
-        return ShiftedPaths(paths, self.mean)
+        return PathsWithMean(paths, self.mean)
 
 
-class ShiftedPaths(eqx.Module):
+class PathsWithMean(eqx.Module):
     """Drawn functions f + m from drawn functions f."""
 
     paths: Any
