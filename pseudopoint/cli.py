@@ -52,7 +52,7 @@ def settings_as_options(command: Callable) -> Callable:
 
 def _option(name: str, setting: Setting) -> signatures.Parameter:
     kind, shown = int if setting.kind is Any else setting.kind, None
-    if name == "kernel":  # words that may be added and multiplied
+    if name in ("kernel", "priors"):  # words that may be added and multiplied, or listed
         kind, shown = str, "WORDS"
     elif setting.words:
         kind, shown = StrEnum(name, {str(word): str(word) for word in setting.words}), "WORD"

@@ -119,6 +119,13 @@ INITIALS: dict[Initial, str] = {
     "robust": "lengthscales √D, and the target's variance",
     "ulapane": "mean distances between neighbours (Ulapane et al. 2020)",
 }
+Mean = Literal["auto", "zero", "constant", "linear"]
+MEANS: dict[Mean, str] = {
+    "auto": "zero for a real target with normal noise, which is centred; else constant",
+    "zero": "none",
+    "constant": "a number that is learned; where a likelihood has one, such as a rate, that one",
+    "linear": "learned weights of the columns and a constant",
+}
 InputWarp = Literal["auto", "none", "yeo_johnson", "rank_normal", "log"]
 INPUT_WARPS: dict[InputWarp, str] = {
     "auto": "for each column none or one of the others, by the evidence of a sample of rows",
@@ -210,6 +217,15 @@ class Settings(NamedTuple):
             "Or a likelihood object, which starts from its own numbers, for the scaled target.",
         ),
     ] = "auto"
+    mean: Annotated[
+        Mean | Any,
+        Setting(
+            "Mean of the latent function, to which predictions far from all rows return. A mean that is learned beside "
+            "normal noise, and linear, leave no search (effort); kernel auto is matern52 then.",
+            MEANS,
+            "Or an object of a class derived from `pseudopoint.means.AbstractMean`, of standardised columns.",
+        ),
+    ] = "auto"
     input_warp: Annotated[
         InputWarp,
         Setting("Monotone map of every column of the inputs; for kernels by name.", INPUT_WARPS),
@@ -272,6 +288,15 @@ class Settings(NamedTuple):
             infinite="is no prior",
         ),
     ] = 1.5
+    priors: Annotated[
+        str | dict | None,
+        Setting(
+            "Priors by name, lengthscale=LogNormal(0, 1), noise_variance=HalfNormal(0.1): the fit maximises bound + "
+            "log prior (MAP), without a search (effort). Densities Normal(mean, std), LogNormal(mu, sigma), "
+            "HalfNormal(scale), Gamma(shape, rate) are of numbers as kernel_ and likelihood_ show them.",
+            python='Or a dict of objects of `pseudopoint.priors`, {"kernel.variance": Gamma(2, 1)}, by paths or ends.',
+        ),
+    ] = None
     initial_noise: Annotated[
         float, Setting("Noise variance at the start, as a share of the target's variance; for real targets.")
     ] = 0.1

@@ -44,7 +44,9 @@ __all__ = ["FORMAT_VERSION", "ModelFileError", "describe", "load", "reading", "s
 FORMAT_VERSION = "1"
 PACKAGE = "pseudopoint"
 # Modules whose equinox classes a file may name. Explicit, because importing a module runs it.
-MODULES = frozenset("linalg params warps data kernels likelihoods gaussians posteriors bounds optimise".split())
+MODULES = frozenset(
+    "linalg params priors means warps data kernels likelihoods gaussians posteriors bounds optimise".split()
+)
 
 # Classes that earlier versions saved under another name: today's name, and the new names of renamed fields.
 RENAMED: dict[str, tuple[str, dict[str, str]]] = {

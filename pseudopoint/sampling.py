@@ -42,7 +42,7 @@ from .kernels import (
     middle,
 )
 from .linalg import cholesky
-from .posteriors import Joined, Predictor, Predictors
+from .posteriors import Joined, PathsWithMean, Predictor, Predictors, WithMean
 
 __all__ = ["Paths", "SeveralPaths", "paths", "spectrum"]
 
@@ -118,8 +118,8 @@ class SeveralPaths(eqx.Module):
 
 
 def paths(
-    predictor: Predictor | Predictors | Joined, key, count: int, features: int = 1024
-) -> Paths | SeveralPaths | Joined:
+    predictor: Predictor | Predictors | Joined | WithMean, key, count: int, features: int = 1024
+) -> Paths | SeveralPaths | Joined | PathsWithMean:
     """`count` functions drawn from q(f): a callable from X [N, D] to [count, N]; for C latent functions [C, count, N].
 
     They have the mean and the covariance of `predictor`, except that random waves stand for a stationary prior. The
@@ -137,7 +137,7 @@ def paths(
     key = key if jnp.issubdtype(getattr(key, "dtype", int), jax.dtypes.prng_key) else jax.random.key(key)
     keys = jax.random.split(key, predictor.leading) if predictor.leading else key
     drawn: Any = predictor.map(lambda p, key: _paths(p, key, count, features), (keys,))
-    return SeveralPaths(drawn) if predictor.stacked else drawn
+    return predictor.around(SeveralPaths(drawn) if predictor.stacked else drawn)
 
 
 def _paths(p: Predictor, key, count: int, features: int) -> Paths:

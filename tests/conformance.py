@@ -18,8 +18,11 @@ import numpy as np
 import oracles as o
 from likelihood_checks import LIKELIHOOD_CHECKS as LIKELIHOOD_CHECKS
 from likelihood_checks import Case
+from scipy import stats
 
 from pseudopoint import kernels as k
+from pseudopoint import means
+from pseudopoint import priors as p
 from pseudopoint.gaussians import (
     AbstractGaussian,
     Expectation,
@@ -328,6 +331,26 @@ LIKELIHOODS: dict[str, Callable[[], Case]] = {
     "offset_bernoulli": lambda: Case(Offset(Bernoulli("logit"), -1.5), 1, (1e-11, 1e-5)),
     "offset_softmax_3": lambda: Case(Offset(Softmax(3), np.array([1.0, 0.2, -1.2])), 3, (1e-8, 1e-8)),
     "softmax_10": lambda: Case(Softmax(10), 0, (1e-8, 1e-8)),
+}
+# Mean functions of two columns, each with what it computes.
+MEANS = {
+    "constant": (means.ConstantMean(0.7), lambda X: np.full(len(X), 0.7)),
+    "linear": (means.LinearMean(np.array([1.0, -2.0]), 0.5), lambda X: X @ [1.0, -2.0] + 0.5),
+    "linear_of_three": (
+        means.LinearMean(np.arange(6.0).reshape(3, 2), np.arange(3.0)),
+        lambda X: (X @ np.arange(6.0).reshape(3, 2).T + np.arange(3.0)).T,
+    ),
+    "scaled": (
+        means.ScaledMean(means.LinearMean(np.array([1.0, -2.0])), np.array([1.0, 2.0]), np.array([2.0, 4.0])),
+        lambda X: (X - [1.0, 2.0]) / [2.0, 4.0] @ [1.0, -2.0],
+    ),
+}
+# Priors, each with its distribution by SciPy.
+PRIORS = {
+    "normal": (p.Normal(0.5, 2.0), stats.norm(0.5, 2.0)),
+    "log_normal": (p.LogNormal(0.5, 0.7), stats.lognorm(0.7, scale=np.exp(0.5))),
+    "half_normal": (p.HalfNormal(0.3), stats.halfnorm(scale=0.3)),
+    "gamma": (p.Gamma(3.0, 2.0), stats.gamma(3.0, scale=0.5)),
 }
 LIKELIHOODS_OF_CLASSES = [name for name, make in LIKELIHOODS.items() if make().likelihood.support == "classes"]
 

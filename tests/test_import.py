@@ -14,9 +14,9 @@ pytestmark = pytest.mark.edge
 
 PACKAGE = Path(pseudopoint.__file__).parent
 ORDER = """
-    names files processes compilation params linalg rows warps data kernels likelihoods gaussians posteriors sampling
-    bounds optimise starts recipes persistence metrics tables datasets estimators export report reproduce commands shell
-    cli
+    names files processes compilation params priors means linalg rows warps data kernels likelihoods gaussians
+    posteriors sampling bounds optimise starts recipes persistence metrics tables datasets estimators export report
+    reproduce commands shell cli
 """.split()
 CORE = ORDER[: ORDER.index("recipes") + 1]
 EDGE_LIBRARIES = {"sklearn", "pandas", "pyarrow", "narwhals", "typer", "rich", "matplotlib", "dask", "distributed"}

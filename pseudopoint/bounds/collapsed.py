@@ -21,7 +21,7 @@ from ..posteriors import (
     prior_factor,
 )
 from .bound import Solution
-from .exact import num_targets, row_noise
+from .exact import num_targets, residuals, row_noise
 from .row_sums import feature_sums, statistics, whitened_sums
 
 __all__ = ["collapsed", "collapsed_decoupled", "collapsed_orthogonal", "collapsed_solve", "optimal_orthogonal"]
@@ -38,6 +38,7 @@ def collapsed(model: Model, data: Dataset, chunk: int | None = None) -> Solution
     prior, which share all factors. The upper bound takes a second pass over the rows:
         U = −½ [Σ wᵢ log 2πσᵢ² + log |B| + yᵀ(Q + Σ + tI)⁻¹y] ≥ log p(y), t = Σ dᵢ  (Titsias 2014; methods a.6).
     """
+    data = residuals(model, data)
     Z, noise = jnp.asarray(model.posterior.Z), row_noise(model, data)
     Kuu = prior_factor(model.kernel, Z, model.posterior.jitter)
     s = statistics(partial(whitened_sums, model.kernel, Kuu, Z, chunk), data, noise)
@@ -55,6 +56,7 @@ def collapsed_orthogonal(model: Model, data: Dataset, chunk: int | None = None) 
     gains more here than there. With O at the rows the quadratic form is that of the exact evidence. Of the posterior
     only Z, O and jitter are read. The upper bound is that of Z.
     """
+    data = residuals(model, data)
     basis, noise, s, B, J = _orthogonal_optimum(model, data, chunk)
     mean, a = _split_mean(basis, J.solve(s.b))
     alpha = jnp.concatenate([basis.Kuu.inverse.T @ (mean - basis.A_O @ a), a])
@@ -68,7 +70,7 @@ def collapsed_orthogonal(model: Model, data: Dataset, chunk: int | None = None) 
 def optimal_orthogonal(model: Model, data: Dataset, chunk: int | None = None) -> Model:
     """The model with the `Orthogonal` posterior that attains `collapsed_orthogonal` (appendix E): P = B, and (m, a)
     together from one system of size M + G."""
-    basis, _, s, B, J = _orthogonal_optimum(model, data, chunk)
+    basis, _, s, B, J = _orthogonal_optimum(model, residuals(model, data), chunk)
     mean, a = _split_mean(basis, J.solve(s.b))
     posterior = Orthogonal(Z=basis.Z, O=basis.O, q=MeanPrecision(mean, B.K), a=a, jitter=model.posterior.jitter)
     return Model(model.kernel, model.likelihood, posterior)
@@ -81,6 +83,7 @@ def collapsed_decoupled(model: Model, data: Dataset, chunk: int | None = None) -
     The best mean is a = (K_OO + K_OfΛK_fO)⁻¹K_OfΛy. Where O holds Z, it is `collapsed_orthogonal`. Of the posterior
     only Z, O and jitter are read. The upper bound is that of Z.
     """
+    data = residuals(model, data)
     Z, O = jnp.asarray(model.posterior.Z), jnp.asarray(model.posterior.O)  # pyright: ignore[reportAttributeAccessIssue]
     Kuu, Koo = (prior_factor(model.kernel, points, model.posterior.jitter) for points in (Z, O))
     basis, noise, M = partial(_decoupled_features, model.kernel, Kuu, Z, Koo, O), row_noise(model, data), len(Z)
@@ -98,7 +101,7 @@ def collapsed_solve(model: Model, data: Dataset, chunk: int | None = None) -> So
     (methods c). dᵢ is the variance that neither Z nor O explains. The posterior is a `SolveGP`, of which only Z, O and
     jitter are read. No upper bound is known.
     """
-    basis = model.posterior.basis(model.kernel)
+    data, basis = residuals(model, data), model.posterior.basis(model.kernel)
     s = statistics(partial(feature_sums, partial(_solve_features, basis), chunk), data, row_noise(model, data))
     best = block_optimum(s.H, s.b, len(basis.Z))
     posterior = SolveGP(Z=basis.Z, O=basis.O, q=best.q, r=best.r, jitter=model.posterior.jitter)

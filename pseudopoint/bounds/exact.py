@@ -1,5 +1,6 @@
 """The exact evidence of a Gaussian likelihood, at N³."""
 
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -12,7 +13,7 @@ from ..linalg import Scalar, factorise, min_noise_ratio
 from ..posteriors import Model, Predictor
 from .bound import Solution
 
-__all__ = ["constants_of", "marginal", "num_targets", "row_noise"]
+__all__ = ["constants_of", "marginal", "num_targets", "residuals", "row_noise"]
 
 
 @jax.jit
@@ -23,6 +24,7 @@ def marginal(model: Model, data: Dataset) -> Solution:
     [N, C] the evidence is that of C independent functions of one prior, and the predictor has the mean of each. The
     upper bound is the value itself. Raises TypeError where the likelihood has no `gaussian_noise`.
     """
+    data = residuals(model, data)
     noise, counts = row_noise(model, data), data.weight > 0
     weight, y = jnp.where(counts, data.weight, 1), jnp.where(counts, data.y.T, 0).T
     # A row that does not count is independent of all others, with variance 1 and y = 0: it adds nothing below.
@@ -55,6 +57,12 @@ def num_targets(y: Any) -> int:
 
 def _same(value):
     return value
+
+
+def residuals(model: Model, data: Dataset) -> Dataset:
+    """The rows with y − m(x) for y, where the likelihood has a mean function m: what closed forms describe."""
+    mean = model.likelihood.latent_mean(data.X)
+    return data if mean is None else replace(data, y=data.y - mean)
 
 
 def row_noise(model, data):

@@ -23,7 +23,7 @@ from ..linalg import ESCALATIONS, Scalar, Tiles, workers
 from ..posteriors import Model, Predictor
 from ..processes import one_blas_thread, same_precision
 from .bound import Bound, Solution
-from .exact import constants_of, num_targets, row_noise
+from .exact import constants_of, num_targets, residuals, row_noise
 
 __all__ = ["Given", "evidence_on_host", "given_evidence", "marginal_on_host"]
 
@@ -31,11 +31,13 @@ SMALL, LARGE = 256, 512  # rows of a tile: smaller ones cost calls, larger ones 
 
 
 class Given(eqx.Module):
-    """What the host tells of a model: −½ yᵀα − ½ log |K + Σ|, and its derivatives in Σ and in the kernel's numbers."""
+    """What the host tells of a model: −½ yᵀα − ½ log |K + Σ|, and its derivatives in Σ, in the kernel's numbers, and
+    in the value of a mean function at each row, α."""
 
     value: Scalar
     noise: Float[Array, " N"]
     kernel: Any
+    alpha: Any = None
 
 
 def given_evidence(model: Model, rows: tuple[Dataset, Given]) -> Bound:
@@ -46,6 +48,8 @@ def given_evidence(model: Model, rows: tuple[Dataset, Given]) -> Bound:
     numbers = jax.tree.leaves(eqx.filter(model.kernel, eqx.is_inexact_array))
     # A linear function with the derivatives that the host found; less its own value, which leaves `value` exact.
     linear = given.noise @ variance + sum(jnp.sum(x * g) for x, g in zip(numbers, given.kernel, strict=True))
+    if given.alpha is not None:
+        linear += given.alpha @ model.likelihood.latent_mean(data.X)
     value = given.value - 0.5 * num_targets(data.y) * constants_of(noise, data) + (linear - lax.stop_gradient(linear))
     return Bound(value, value)
 
@@ -57,8 +61,10 @@ def evidence_on_host(model: Model, data: Dataset, levels: Float[np.ndarray, "L C
     Of a target [N, C] the sums over its columns. With `levels`, y holds numbers of its rows, and α = K⁻¹Y for
     Y = levels[y], [N, C]: the evidence of C columns less that of C − 1 columns of zeros.
     """
-    rows = np.flatnonzero(np.asarray(data.weight) > 0)
-    noise = np.zeros(len(data), data.X.dtype)
+    rows, along = np.flatnonzero(np.asarray(data.weight) > 0), None
+    noise, centred = np.zeros(len(data), data.X.dtype), residuals(model, data)
+    if centred is not data:  # by a mean function
+        data, along = centred, np.zeros_like(noise)
     with one_blas_thread():
         cov = _Covariance(model, data, rows)
         with workers(cov.tiles.count) as run:
@@ -71,16 +77,18 @@ def evidence_on_host(model: Model, data: Dataset, levels: Float[np.ndarray, "L C
             value = C * (-0.5 * float(np.sum(Y * alpha)) - cov.tiles.half_logdet())
             if not np.isfinite(value):
                 zeros = [np.zeros_like(x) for x in jax.tree.leaves(eqx.filter(model.kernel, eqx.is_inexact_array))]
-                return Given(jnp.asarray(np.nan, noise.dtype), jnp.asarray(noise), zeros)
+                return Given(jnp.asarray(np.nan, noise.dtype), jnp.asarray(noise), zeros, along)
             cov.tiles.invert(run)
             slopes, kernel = cov.pulled(alpha, level, run)
             noise[rows], kernel = C * slopes, [C * part for part in kernel]
-    return Given(*jax.device_put((np.asarray(value, noise.dtype), noise, kernel)))
+            if along is not None:
+                along[rows] = alpha[:, 0]
+    return Given(*jax.device_put((np.asarray(value, noise.dtype), noise, kernel, along)))
 
 
 def marginal_on_host(model: Model, data: Dataset) -> Solution:
     """`marginal` without a gradient, in tiles: N³/3 operations, and as many for its predictor."""
-    rows = np.flatnonzero(np.asarray(data.weight) > 0)
+    data, rows = residuals(model, data), np.flatnonzero(np.asarray(data.weight) > 0)
     with one_blas_thread():
         cov = _Covariance(model, data, rows)
         with workers(cov.tiles.count) as run:

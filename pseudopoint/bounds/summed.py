@@ -20,7 +20,7 @@ from ..rows import Rows
 from .bound import AbstractBound, Bound, Chosen, Solution
 from .collapsed import both_forms, collapsed_predictor
 from .elbo import AtRows, expected_at
-from .exact import row_noise
+from .exact import residuals, row_noise
 from .row_sums import statistics, whitened_sums
 
 __all__ = ["COLLAPSED", "ELBO", "Summed", "collapsed_report", "elbo_report", "summed_gradient"]
@@ -44,7 +44,7 @@ class _Statistics:
     tight: bool
 
     def __call__(self, model: Model, chunk: Dataset, extra: Any = 0.0) -> Any:
-        Z = jnp.asarray(model.posterior.Z)
+        Z, chunk = jnp.asarray(model.posterior.Z), residuals(model, chunk)
         Kuu = prior_factor(model.kernel, Z, model.posterior.jitter)
         s = statistics(partial(whitened_sums, model.kernel, Kuu, Z, None), chunk, row_noise(model, chunk), extra)
         s = s._replace(residual=lax.stop_gradient(s.residual))

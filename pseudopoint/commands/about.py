@@ -25,6 +25,8 @@ def about(kind: AbstractKind, rows: int) -> Result:
     parameters = _numbers(model.likelihood_ if warped is None else warped[0])
     likelihood = {"likelihood": model.likelihood_.name, "likelihood_parameters": parameters}
     likelihood["latent_mean"] = None if model.mean_ is None else np.asarray(model.mean_).tolist()
+    if model.mean_function_ is not None:
+        likelihood["mean_function"] = _numbers(model.mean_function_)
     return likelihood | {
         "chosen": chosen(model),
         "method": model.method_,

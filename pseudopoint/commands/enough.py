@@ -8,6 +8,7 @@ import numpy as np
 from pseudopoint.bounds import marginal
 from pseudopoint.compilation import keeping_programs, program
 from pseudopoint.data import dataset
+from pseudopoint.likelihoods import Around
 from pseudopoint.params import cast
 from pseudopoint.posteriors import Exact, Model
 from pseudopoint.processes import computing, one_blas_thread
@@ -65,6 +66,8 @@ def _evidence(model: Any, X: np.ndarray, y: np.ndarray) -> float:
         likelihood, slope = warped[0], float(np.sum(warped[1].log_slope(target)))
         target = warped[1](target)
     with computing("float64"), one_blas_thread(), keeping_programs():
+        if model.mean_function_ is not None:
+            likelihood = Around(likelihood, model.mean_function_)
         data = dataset(s.inputs(X), target, dtype="float64")
         return float(marginal(cast(Model(model.kernel_, likelihood, Exact()), "float64"), data).value) + slope
 

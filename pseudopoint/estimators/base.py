@@ -14,11 +14,13 @@ from ..compilation import forget_programs, keeping_programs
 from ..data import LARGEST, Standardiser, dataset, merge_duplicates
 from ..kernels import AbstractKernel, InUnits, check_columns
 from ..likelihoods import AbstractLikelihood, Offset
+from ..means import ScaledMean
 from ..names import SETTINGS, Settings, parameters
 from ..optimise.result import Progress, Record
 from ..persistence import load as load_tree
 from ..persistence import reading, writing
 from ..persistence import save as save_tree
+from ..posteriors import WithMean
 from ..processes import computing, one_blas_thread
 from ..recipes import Fitted, fit_model
 from ..starts.expressions import expressed, is_expression
@@ -29,6 +31,7 @@ from .choosing import Chosen, as_chosen, searched, table
 from .effects import Effects, effects_of
 from .frames import encoded, gaps, is_lazy, is_table, restored
 from .lazy import over_partitions
+from .means import around_mean
 from .saving import rebuilt, tree_of
 from .serving import block_sizes, evaluate, is_plain
 
@@ -59,12 +62,14 @@ class AbstractEstimator(BaseEstimator):
     bound_: Any
     bound_vfe_: Any
     upper_bound_: Any
+    log_prior_: Any = 0.0  # model files of version 0.1.0 have none
     history_: Any
     n_iter_: Any
     n_rejected_: Any
     converged_: Any
     selection_: Any = None  # model files of version 0.1.0 have none of these
     mean_: Any = None
+    mean_function_: Any = None
     rows_: Any = None  # the number of rows of a fit to a table by name
     outputs_: Any = None  # names of several outputs
     encoder_: Any = None  # of a table, and the names of its columns where `fit` was given it
@@ -184,7 +189,7 @@ class AbstractEstimator(BaseEstimator):
     def _fit_chosen(self, settings: Settings, chosen: Any, likelihood, own_units: bool, said: list[str], progress):
         data = chosen.data
         settings = chosen.placed(settings)
-        likelihood = Offset.around(likelihood, np.asarray(data.y), np.asarray(data.weight))
+        likelihood = around_mean(settings, likelihood, data)
         fitted = fit_model(chosen.kernel, likelihood, data, settings, progress, chosen.warm)
         self.selection_ = table(chosen.trials + fitted.trials)
         self._keep(chosen, fitted, own_units, said, fitted.history[-1].total if fitted.history else 0)
@@ -194,11 +199,16 @@ class AbstractEstimator(BaseEstimator):
         observed, fitted = chosen.of_target(fitted)
         self.kernel_ = host(fitted.model.kernel)
         self.likelihood_, self.mean_ = observed.parts()
+        self.mean_function_ = observed.mean_function
         self.standardiser_, self.predictor_ = scaling, host(fitted.predictor)
         if own_units:  # the kernel is `InUnits`; from here on all is in the units of X
             self.kernel_ = self.kernel_.kernel
             self.standardiser_ = scaling.of_target()
             self.predictor_ = self.predictor_.moved(self.kernel_, scaling.points)
+            if self.mean_function_ is not None:
+                self.mean_function_ = ScaledMean(self.mean_function_, scaling.mean, scaling.scale)
+        if self.mean_function_ is not None:
+            self.predictor_ = WithMean(self.predictor_, self.mean_function_)
         points = fitted.model.posterior.points
         self.inducing_points_ = chosen.points(np.asarray(points[0], np.float64)) if points else None
         self.method_, self.reason_ = fitted.method, fitted.reason
@@ -209,6 +219,7 @@ class AbstractEstimator(BaseEstimator):
             *notes.iteration_limit(fitted.converged, iterations, limit),
         )
         self.bound_, self.bound_vfe_, self.upper_bound_ = fitted.bound, fitted.vfe, fitted.upper
+        self.log_prior_ = fitted.log_prior
         columns = zip(*fitted.history, strict=True) if fitted.history else [()] * len(Record._fields)
         self.history_ = {name: np.asarray(column, float) for name, column in zip(Record._fields, columns, strict=True)}
         self.n_iter_ = iterations

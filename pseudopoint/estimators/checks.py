@@ -11,6 +11,7 @@ from sklearn.utils.validation import _check_sample_weight, validate_data
 
 from ..data import LARGEST
 from ..names import SETTINGS, Settings
+from ..priors import AbstractPrior, parsed
 from ..starts.expressions import is_expression
 
 __all__ = [
@@ -122,6 +123,20 @@ def seed_of(random_state: Any) -> int:
     return int(random_state)
 
 
+def priors_of(value: Any) -> dict[str, AbstractPrior] | None:
+    """Priors by name, given as words or objects. Raises ValueError on any other value."""
+    given = parsed(value) if isinstance(value, str) else value
+    if not given:
+        return None
+    if not isinstance(given, dict) or not all(
+        isinstance(name, str) and isinstance(prior, AbstractPrior) for name, prior in given.items()
+    ):
+        raise ValueError(
+            f"priors={shown(value)} must be a dict of priors by name, such as {{'lengthscale': LogNormal()}}"
+        )
+    return given
+
+
 _CHECKS: dict[Any, Callable[[str, Any], Any]] = {
     bool: truth,
     int: whole,
@@ -129,6 +144,7 @@ _CHECKS: dict[Any, Callable[[str, Any], Any]] = {
     float: positive,
     float | None: lambda name, value: None if value is None else positive(name, value),
     Any: lambda name, value: seed_of(value),
+    SETTINGS["priors"].kind: lambda name, value: priors_of(value),
     SETTINGS["kernel"].kind: lambda name, value: value if is_expression(value) else _word(name, value),
     SETTINGS["likelihood"].kind: lambda name, value: value,  # by `targets`: each estimator has its own
 }

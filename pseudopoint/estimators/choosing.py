@@ -15,7 +15,8 @@ from ..posteriors import Model
 from ..processes import computing
 from ..recipes import Fitted, Found, Trial, search
 from ..starts.responses import response
-from .checks import numbers
+from .checks import numbers, shown
+from .means import has_mean
 
 __all__ = ["Chosen", "as_chosen", "given_points", "searched", "table"]
 
@@ -63,25 +64,15 @@ def searched(
     levels: np.ndarray | None = None,
 ) -> Found | None:
     """What the search finds, of standardised data; None where there is none: `effort="fast"`, a kernel object, columns
-    or a real target that are not scaled, an optimiser or posterior by name, few rows, or a constant target. `least` is
-    the least target of all rows, where `data` are a sample. Targets of several columns are `levels`, whose rows the
-    target counts.
+    or a real target that are not scaled, priors, a mean function, an optimiser or posterior by name, few rows, or a
+    constant target. `least` is the least target of all rows, where `data` are a sample. Targets of several columns are
+    `levels`, whose rows the target counts.
 
     Raises ValueError for a warp that is asked for where there is none.
     """
     additive = likelihood.gaussian_noise is not None or likelihood.varying_noise
     warp_target = additive and settings.target_warp != "none" and not np.any(np.asarray(data.noise) > 0)
-    reasons = {
-        "effort='fast'": settings.effort == "fast",
-        "a kernel object": not isinstance(settings.kernel, str),
-        "scale_inputs=False": settings.scale_inputs is False,
-        "scale_target=False": additive and not scale_target,
-        f"optimiser={settings.optimiser!r}": settings.optimiser != "auto",
-        f"posterior={settings.posterior!r}": settings.posterior != "whitened",
-        f"fewer than {FEWEST} different rows": len(data) < FEWEST,
-        "a constant target": not np.ptp(np.asarray(data.y)) > 0,
-    }
-    against = [reason for reason, holds in reasons.items() if holds]
+    against = _against(settings, likelihood, data, additive and not scale_target)
     if against or not scaling.varies.any():
         _refuse(settings, "input_warp", against)
         _refuse(settings, "target_warp", against)
@@ -99,6 +90,23 @@ def searched(
             return None
         rows = data if additive else dataset(data.X, y, data.weight, dtype=data.X.dtype)
         return search(rows, settings, zeros, zero, warp_target, levels)
+
+
+def _against(settings: Settings, likelihood: AbstractLikelihood, data: Dataset, unscaled: bool) -> list[str]:
+    """What a search does not go together with."""
+    reasons = {
+        "effort='fast'": settings.effort == "fast",
+        "a kernel object": not isinstance(settings.kernel, str),
+        "scale_inputs=False": settings.scale_inputs is False,
+        "scale_target=False": unscaled,
+        "priors": bool(settings.priors),
+        f"mean={shown(settings.mean)}": has_mean(settings, likelihood),
+        f"optimiser={settings.optimiser!r}": settings.optimiser != "auto",
+        f"posterior={settings.posterior!r}": settings.posterior != "whitened",
+        f"fewer than {FEWEST} different rows": len(data) < FEWEST,
+        "a constant target": not np.ptp(np.asarray(data.y)) > 0,
+    }
+    return [reason for reason, holds in reasons.items() if holds]
 
 
 def _refuse(settings: Settings, name: str, against: list[str]) -> None:

@@ -11,6 +11,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from .. import names
 from ..kernels import AbstractKernel
 from ..likelihoods import AbstractLikelihood, Bernoulli
+from ..means import AbstractMean
 from ..optimise.result import Progress
 from . import notes, predictive
 from .base import AbstractEstimator
@@ -58,6 +59,7 @@ class GPClassifier(ScoresPartitions, ClassifierMixin, AbstractEstimator):
         kernel: names.Kernel | str | AbstractKernel = "auto",
         *,
         likelihood: names.ClassLikelihood | AbstractLikelihood = "auto",
+        mean: names.Mean | AbstractMean = "auto",
         input_warp: names.InputWarp = "auto",
         effort: names.Effort = "balanced",
         method: names.Method = "auto",
@@ -69,6 +71,7 @@ class GPClassifier(ScoresPartitions, ClassifierMixin, AbstractEstimator):
         learn_inducing: bool = True,
         initial: names.Initial = "warm",
         lengthscale_prior: float = 1.5,
+        priors: str | dict | None = None,
         max_iter: int | None = None,
         batch_size: int = 512,
         learning_rate: float | None = None,

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 from sklearn.utils import check_consistent_length
 from sklearn.utils.validation import column_or_1d
@@ -33,7 +34,10 @@ def densities(model: Any, X: Any, y: Any, sample_weight: Any, noise: np.ndarray 
         posterior = Exact() if Z is None else Collapsed(Z)
         core = cast(Model(model.kernel_, inner, posterior), precision)
         target = scaled if warp is None else np.asarray(warp(scaled))
-        data = dataset(scaling.inputs(rows, precision), target, weight, known, dtype=precision)
+        X = scaling.inputs(rows, precision)
+        if model.mean_function_ is not None:  # y given f + m is y − m given f
+            target = target - np.asarray(model.mean_function_(jnp.asarray(X)))
+        data = dataset(X, target, weight, known, dtype=precision)
         predictor = (marginal_on_host if exact else collapsed)(core, data).predictor()
         if folds is None:
             left = leave_one_out(predictor, core.likelihood, data, exact)

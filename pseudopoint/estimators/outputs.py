@@ -42,6 +42,7 @@ ALLOWED: dict[str, tuple] = {
     "method": ("auto", "exact", "collapsed", "svgp"),
     "optimiser": ("auto",),
     "posterior": ("whitened",),
+    "mean": ("auto", "zero"),
 }
 
 

@@ -15,6 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 from .. import names, sampling
 from ..kernels import AbstractKernel
 from ..likelihoods import AbstractLikelihood, quantile
+from ..means import AbstractMean
 from ..metrics import interval
 from ..optimise.result import Progress
 from ..processes import computing
@@ -34,6 +35,7 @@ from .checks import (
 )
 from .exposure import Rates, checked_exposure, shift
 from .frames import given
+from .joint import joint_moments
 from .lazy import ScoresPartitions, over_partitions
 from .left_out import densities
 from .serving import apply_learned, evaluate, in_blocks
@@ -62,7 +64,7 @@ class GPRegressor(ScoresPartitions, RegressorMixin, AbstractEstimator):
       in standard deviations of the columns (`standardiser_.scale`); variances are those of the scaled target.
     - `mean_`: the constant mean of the latent function, None where the likelihood or the scaling has it.
     - `bound_`, `bound_vfe_`, `upper_bound_`: lower bounds on the log evidence of the scaled target, and an upper bound,
-      in nats (infinite where none is known). `inducing_points_`: [M, D] in the units of X, None for "exact".
+      in nats (infinite where none is known). `log_prior_`: that of `priors`, which no bound has. `inducing_points_`: [M, D] in the units of X, None for "exact".
     - `encoder_`: what encodes the columns of a table, None where X was an array. `columns_`: their names. `levels_`:
       the values of an ordinal target. `outputs_`: the names of several outputs. `predictor_`: all that predicts.
     - `history_`: arrays step, bound, gradient_norm, step_size, rejected, seconds. `n_iter_`, `n_rejected_`,
@@ -88,6 +90,7 @@ class GPRegressor(ScoresPartitions, RegressorMixin, AbstractEstimator):
         kernel: names.Kernel | str | AbstractKernel = "auto",
         *,
         likelihood: names.RegressionLikelihood | AbstractLikelihood = "auto",
+        mean: names.Mean | AbstractMean = "auto",
         input_warp: names.InputWarp = "auto",
         target_warp: names.TargetWarp = "auto",
         outputs: names.Outputs = "independent",
@@ -103,6 +106,7 @@ class GPRegressor(ScoresPartitions, RegressorMixin, AbstractEstimator):
         bound: names.Bound = "tight",
         initial: names.Initial = "warm",
         lengthscale_prior: float = 1.5,
+        priors: str | dict | None = None,
         initial_noise: float = 0.1,
         max_iter: int | None = None,
         batch_size: int = 1024,
@@ -226,7 +230,7 @@ class GPRegressor(ScoresPartitions, RegressorMixin, AbstractEstimator):
         moved = shift(self, exposure, rows)
         if return_cov:
             self._refuse_many(rows)
-            return self._joint_moments(rows) if self.outputs_ is None else outputs.joint_moments(self, rows)
+            return joint_moments(self, rows) if self.outputs_ is None else outputs.joint_moments(self, rows)
         if not return_std and self.levels_ is None:
             return self._in_units(evaluate(self, predictive.mean, rows, *moved).T)
         mean, std = self._moments(rows, *moved)
@@ -371,27 +375,6 @@ class GPRegressor(ScoresPartitions, RegressorMixin, AbstractEstimator):
         N, most = len(rows), MAX_JOINT_ROWS // len(self.outputs_ or (1,))
         if N > most:
             raise ValueError(f"{N} rows together need a {N}² matrix: pass at most {most}")
-
-    def _joint_moments(self, rows):
-        """Mean and joint covariance of y in its own units, at rows that were checked."""
-        warped = self.likelihood_.warped
-        inner = self.likelihood_ if warped is None else warped[0]
-        if not inner.additive:
-            raise ValueError(
-                f"return_cov is for real targets with noise, y = f + noise; the likelihood {self.likelihood_.name} has "
-                "return_std"
-            )
-        mean, std = self._moments(rows)
-        with computing(self._precision):
-            X = self.standardiser_.inputs(rows, self._precision)
-            w, K = (np.asarray(x, np.float64) for x in predictive.joint(self.predictor_, inner, X))
-        K = 0.5 * (K + K.T) if warped is None else self.likelihood_.covariance(w, 0.5 * (K + K.T))
-        with np.errstate(over="ignore"):
-            covariance = (K * self.standardiser_.target_scale) * self.standardiser_.target_scale
-            np.fill_diagonal(covariance, std**2)
-        if not np.isfinite(covariance).all():
-            raise ValueError("the covariance is too large a number in squared units of y: ask for return_std")
-        return mean, covariance
 
 
 def _cut(*arrays):

@@ -20,7 +20,7 @@ from ..data import Standardiser
 from ..kernels import AbstractKernel
 from ..linalg import lower_root
 from ..params import Number
-from ..posteriors import AbstractOutputs, Joined, Predictor, Predictors
+from ..posteriors import AbstractOutputs, Joined, Predictor, Predictors, WithMean
 from ..processes import computing
 
 __all__ = ["SquarePredictor", "TriangularPredictor", "apply_learned", "evaluate", "in_blocks", "is_plain", "served"]
@@ -109,7 +109,7 @@ def _prepared(kernel, points):
     return tuple(kernel.prepare(Z) for Z in points)
 
 
-def served(predictor: Predictor | Predictors | Joined | AbstractOutputs, precision: str) -> Any:
+def served(predictor: Predictor | Predictors | Joined | AbstractOutputs | WithMean, precision: str) -> Any:
     """The form that predicts fastest: triangular, but square in float32, or where q leaves more variance than the prior
     along some direction (s > 1)."""
     triangular = precision == "float64" and np.max(predictor.s, initial=0) <= 1 + ROUNDING

@@ -10,7 +10,7 @@ import pandas as pd
 
 from ..compilation import forget_programs, keeping_programs
 from ..data import Dataset, Standardiser, dataset
-from ..likelihoods import AbstractLikelihood, Offset
+from ..likelihoods import AbstractLikelihood
 from ..names import Settings
 from ..optimise.result import Progress
 from ..processes import computing, one_blas_thread
@@ -29,6 +29,7 @@ from .base import in_units_of_inputs, start_kernel
 from .checkpoints import fingerprint, opened
 from .choosing import Chosen, searched, table
 from .frames import is_lazy
+from .means import around_mean
 
 __all__ = ["Streaming", "fit_streamed", "learn_source"]
 
@@ -155,7 +156,7 @@ def _fit(model, settings, at, learned, raw_rows, raw: Dataset, scale_target, lik
         if chosen.warp is not None:
             chosen = chosen._replace(jacobian=keeper.stage("jacobian", rows.log_slopes))
         settings = chosen.placed(settings)
-        centred = Offset.around(described, np.asarray(chosen.data.y), np.asarray(chosen.data.weight))
+        centred = around_mean(settings, described, chosen.data)
         given = chosen.kernel, centred, rows, chosen.data, settings, keeper, at.progress, chosen.warm
         fitted = fit_rows(*given)
     model.selection_ = table(chosen.trials + fitted.trials)

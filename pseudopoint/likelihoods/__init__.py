@@ -1,5 +1,6 @@
 """p(y | f): the distribution of an observation, given the latent functions."""
 
+from .around import *
 from .base import *
 from .bounded import *
 from .gaussian import *

@@ -91,6 +91,15 @@ class AbstractLikelihood(Readable):
         """The likelihood of w(y) and the warp w, where y itself is a monotone function of a target (`Warped`)."""
         return None
 
+    @property
+    def mean_function(self) -> Any:
+        """The mean function that an `Around` adds to f, None for others."""
+        return None
+
+    def latent_mean(self, X: Any) -> Any:
+        """The mean m(X) of the latent functions that an `Around` adds, None for others."""
+        return None
+
     def with_parts(self, likelihood: "AbstractLikelihood", constant: Rows | None) -> "AbstractLikelihood":
         """The likelihood of other `parts`."""
         return likelihood

@@ -29,7 +29,8 @@ def quantile(likelihood: AbstractLikelihood, mean: Latent, variance: Latent, p: 
         inner, warp = likelihood.warped
         return np.asarray(warp.inverse(quantile(inner, mean, variance, p)))
     if likelihood.gaussian_noise is not None:
-        return np.asarray(mean + np.sqrt(variance + np.asarray(likelihood.gaussian_noise)) * ndtri(np.asarray(p)))
+        mean, variance = likelihood.predict(mean, variance)
+        return np.asarray(mean + np.sqrt(variance) * ndtri(np.asarray(p)))
     if likelihood.support == "classes":
         below = np.cumsum(np.exp(in_blocks(_log_probabilities, likelihood, mean, variance)), axis=0)
         return np.sum(below < p - TOLERANCE, axis=0).astype(float)

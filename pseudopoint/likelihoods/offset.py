@@ -30,11 +30,11 @@ class Offset(AbstractLikelihood):
 
     Far from all rows a Gaussian process returns to its prior. With c that is the base rate of a class, or the usual
     size of an amount. In the likelihood, the constant needs nothing of bounds, steppers and posteriors. `constant` is
-    one number, or one for each latent function.
+    one number, or one for each latent function; at rows with a mean function (`Around`), also one for each row.
     """
 
     likelihood: AbstractLikelihood
-    constant: Float[Number, ""] | Float[Number, " C"] = real()
+    constant: Float[Number, ""] | Float[Number, " C"] | Float[Number, "C N"] = real()
 
     @classmethod
     def around(cls, likelihood: AbstractLikelihood, y: np.ndarray, weight: np.ndarray) -> AbstractLikelihood:
@@ -83,6 +83,10 @@ class Offset(AbstractLikelihood):
         return self.likelihood.latents
 
     @property
+    def gaussian_noise(self) -> Rows | None:
+        return self.likelihood.gaussian_noise
+
+    @property
     def classes(self) -> int:
         return self.likelihood.classes
 
@@ -98,6 +102,6 @@ class Offset(AbstractLikelihood):
         return centre - self.constant, width
 
     def _plus_constant(self, f: Latent) -> Any:
-        if self.latents == 1:
+        if self.latents == 1 or self.constant.ndim > 1:
             return f + self.constant
         return f + self.constant.reshape((-1,) + (1,) * (f.ndim - 1))

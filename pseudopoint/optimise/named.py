@@ -1,6 +1,7 @@
 """The papers' optimisers by name: each takes a model and a table, and returns a model and a history."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
@@ -42,7 +43,8 @@ class Options(NamedTuple):
     """What may be chosen for any optimiser; None lets it choose.
 
     `learning_rate` is that of gradient descent or Adam, `gamma` a natural step size or a schedule of them (any optax
-    schedule is one). `steps` are minibatch steps (default 2000), or iterations over all rows (default 200).
+    schedule is one). `steps` are minibatch steps (default 2000), or iterations over all rows (default 200). `prior` is
+    that of `VariationalStep`, for optimisers that are one.
     """
 
     steps: int | None = None
@@ -52,6 +54,7 @@ class Options(NamedTuple):
     learn_inducing: bool = True
     tight: bool = True
     seed: int = 0
+    prior: Any = None
 
 
 class Optimiser(NamedTuple):
@@ -128,7 +131,9 @@ def _steps(coordinates: type[AbstractGaussian], make: Callable[[int, int, Option
     def run(model, data, options, progress):
         steps = options.steps or (200 if whole else STEPS)
         batch_size = len(data) if whole else min(options.batch_size, len(data))
-        stepper = _made(make, len(data), batch_size, options._replace(steps=steps, seed=0))
+        stepper: Any = _made(make, len(data), batch_size, options._replace(steps=steps, seed=0, prior=None))
+        if options.prior is not None:
+            stepper = replace(stepper, prior=options.prior)
         try:
             state = start(in_coordinates(model, coordinates), stepper, data, options.seed)
         except (TypeError, ValueError) as error:  # the stepper's sentence on what it cannot move

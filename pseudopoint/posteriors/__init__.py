@@ -10,3 +10,4 @@ from .outputs import *
 from .shrunk import *
 from .solve import *
 from .whitened import *
+from .with_mean import *

@@ -157,6 +157,10 @@ class Predictors(eqx.Module):
         """`Predictor.covariance` of each."""
         return self.map(lambda predictor: predictor.covariance(X))
 
+    def around(self, paths: Any) -> Any:
+        """Drawn functions as they are: f has no mean function here."""
+        return paths
+
     def each(self, function: Callable[[Predictor], Any], common: tuple[str, ...]) -> "Predictors":
         """`function` of each predictor, on the host: modules of one class, whose fields `common` functions of one
         kernel share."""
@@ -225,6 +229,10 @@ class Joined(eqx.Module):
     def covariance(self, X: Float[Array, "N D"]) -> Float[Array, "C N N"]:
         """`Predictor.covariance` of each."""
         return jnp.stack([part.covariance(X) for part in self.parts])
+
+    def around(self, paths: Any) -> Any:
+        """Drawn functions as they are: f has no mean function here."""
+        return paths
 
     def each(self, function: Callable[[Any], Any], common: tuple[str, ...]) -> "Joined":
         """`function` of each predictor."""

@@ -1,6 +1,7 @@
 """Posterior families by name: the start of each, and its steps on minibatches."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -101,8 +102,9 @@ FAMILIES: dict[str, Family] = {
 
 
 def family_steppers(
-    name: str, N: int, B: int, optimiser: GradientTransformation, held: tuple, tight: bool
+    name: str, N: int, B: int, optimiser: GradientTransformation, held: tuple, tight: bool, prior: Any = None
 ) -> tuple[Any, AbstractStepper | None]:
-    """The stepper that learns everything, and the one that settles q alone (None if there is none)."""
+    """The stepper that learns everything, under a `prior`, and the one that settles q alone (None if there is none)."""
     make = FAMILIES[name].stepper
-    return make(averaging(N, B, 5.0, 0.1), optimiser, held, tight), make(averaging(N, B), None, held, tight)
+    learning: Any = make(averaging(N, B, 5.0, 0.1), optimiser, held, tight)
+    return replace(learning, prior=prior), make(averaging(N, B), None, held, tight)

@@ -42,7 +42,7 @@ from .objectives import (
     maximise_profile,
 )
 from .precision import FLOAT32_NOTE, float32_start_of, minibatches_in_float32
-from .prior import LengthscalePrior
+from .prior import LengthscalePrior, log_prior, refuse_unfit_priors, users_priors
 from .settings import COLLAPSED_ROWS, Fitted, Settings, choose_method, most_iterations
 from .starts import (
     ERROR_ROWS,
@@ -81,12 +81,14 @@ def fit_model(
     """
     method, reason, run = _chosen(settings, likelihood, len(data))
     warm = None if warm is None else cast(Model(warm.kernel, warm.likelihood), data.X.dtype)
-    fitted = run(cast(Model(kernel, likelihood), data.X.dtype), data, settings, progress, warm)
+    model = cast(Model(kernel, likelihood), data.X.dtype)
+    refuse_unfit_priors(model, settings)
+    fitted = run(model, data, settings, progress, warm)
     if noise_may_vary(settings, method, data):
         fitted = with_noise_that_pays(fitted, data, settings, LengthscalePrior.around(kernel, settings))
     if not np.isfinite(fitted.bound):
         raise FitError(explain(fitted.model, data))
-    return fitted._replace(method=method, reason=reason + fitted.reason)
+    return fitted._replace(method=method, reason=reason + fitted.reason, log_prior=log_prior(fitted.model, settings))
 
 
 def _chosen(settings, likelihood, N: int) -> tuple[str, str, Fit]:
@@ -267,7 +269,8 @@ def _learn(model, data, settings, progress) -> tuple[OptimiseResult, AbstractSte
     B, (steps, rate) = min(settings.batch_size, len(data)), steps_and_rate(settings, model.likelihood)
     until_flat = settings.max_iter is None and model.likelihood.gaussian_noise is None
     optimiser = adam_until_flat(rate) if until_flat else adam(rate, steps)
-    steppers = family_steppers(settings.posterior, len(data), B, optimiser, held_points(settings), settings.tight)
+    held, prior = held_points(settings), users_priors(settings)
+    steppers = family_steppers(settings.posterior, len(data), B, optimiser, held, settings.tight, prior)
     try:
         state = start(model, steppers[0], data, settings.seed)
         options = {"steps": steps, "batch_size": B, "progress": progress, "until_flat": until_flat}
@@ -298,6 +301,7 @@ def _optimise(model, data, settings, progress) -> OptimiseResult:
     if name == "auto":
         name, (steps, rate) = "NGD+Adam, one pass", steps_and_rate(settings, model.likelihood)
     given = {"learn_inducing": settings.learn_inducing, "tight": settings.tight, "seed": settings.seed}
+    given["prior"] = users_priors(settings)
     try:
         return optimise(name, model, data, Options(steps, settings.batch_size, rate, **given), progress)
     except FitError as error:

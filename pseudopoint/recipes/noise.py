@@ -99,8 +99,9 @@ def fit_noise(fitted: Fitted, data: Dataset, settings: Settings, prior: Lengthsc
 
 def noise_may_vary(settings: Settings, method: str, data: Dataset) -> bool:
     """Whether it is to be found out if the noise of a Gaussian fit depends on x: the settings leave the likelihood and
-    the optimiser open, no noise is known, and rows and target are enough to tell."""
+    the optimiser open and have no priors, no noise is known, and rows and target are enough to tell."""
     left_open = settings.likelihood == "auto" and settings.effort != "fast" and settings.optimiser == "auto"
+    left_open = left_open and not settings.priors
     whole = method in ("exact", "collapsed") and settings.posterior == "whitened" and settings.dtype != "float32"
     enough = len(data) >= FEWEST and np.ptp(np.asarray(data.y)) > 0 and not np.any(np.asarray(data.noise) > 0)
     return left_open and whole and bool(enough)
@@ -109,7 +110,7 @@ def noise_may_vary(settings: Settings, method: str, data: Dataset) -> bool:
 def with_noise_that_pays(fitted: Fitted, data: Dataset, settings: Settings, prior: LengthscalePrior) -> Fitted:
     """The fit with noise that depends on x where rows left out are predicted better, else as it is; with what was
     compared in `trials`."""
-    if fitted.model.likelihood.gaussian_noise is None:
+    if fitted.model.likelihood.gaussian_noise is None or fitted.model.likelihood.mean_function is not None:
         return fitted
     began = time.perf_counter()
     try:

@@ -45,7 +45,7 @@ class Fitted(NamedTuple):
     """A fitted model, its predictor, and what to tell the user. Bounds are in nats, of the standardised target.
 
     Only a Gaussian likelihood has an upper bound; for others `upper` is infinite. With the method "laplace", `bound` is
-    no bound but Laplace's approximation of the log evidence.
+    no bound but Laplace's approximation of the log evidence. `log_prior` is that of the user's priors.
     """
 
     model: Model
@@ -60,6 +60,7 @@ class Fitted(NamedTuple):
     converged: bool
     notes: tuple[str, ...]
     trials: tuple[Trial, ...] = ()
+    log_prior: float = 0.0
 
 
 def choose_method(N: int, likelihood: AbstractLikelihood) -> tuple[str, str]:

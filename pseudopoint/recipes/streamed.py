@@ -23,7 +23,7 @@ from .families import family_steppers, prior_q
 from .keeping import AbstractKeeper, continued, descent_kept, keeping_steps
 from .methods import how_it_ended, steps_and_rate
 from .objectives import FEW, MIN_GAIN, MIN_GAIN_OF_A_ROW, PROBE_ROWS, Report, explain, held_points
-from .prior import LengthscalePrior
+from .prior import LengthscalePrior, log_prior, refuse_unfit_priors, users_priors
 from .settings import COLLAPSED_ROWS, Fitted, Settings, choose_num_inducing, most_iterations
 from .starts import from_kernel, start_plain, start_sparse
 
@@ -52,6 +52,7 @@ def fit_rows(
     if isinstance(settings.inducing, str):
         settings = settings._replace(num_inducing=settings.num_inducing or choose_num_inducing(len(rows)))
     model, prior = cast(Model(kernel, likelihood), few.X.dtype), LengthscalePrior.around(kernel, settings)
+    refuse_unfit_priors(model, settings)
     warm = None if warm is None else cast(Model(warm.kernel, warm.likelihood), few.X.dtype)
     conjugate = likelihood.gaussian_noise is not None and settings.posterior == "whitened"
 
@@ -69,7 +70,7 @@ def fit_rows(
         raise FitError(f"{error}: {explain(model, few)}" if "reject" in str(error) else str(error)) from None
     if not np.isfinite(fitted.bound):
         raise FitError(explain(fitted.model, few))
-    return fitted._replace(method=method, reason=reason + fitted.reason)
+    return fitted._replace(method=method, reason=reason + fitted.reason, log_prior=log_prior(fitted.model, settings))
 
 
 def _chosen(settings: Settings, likelihood: AbstractLikelihood, N: int) -> tuple[str, str]:
@@ -90,7 +91,7 @@ def _chosen(settings: Settings, likelihood: AbstractLikelihood, N: int) -> tuple
 
 
 def _penalty(model: Model, prior: LengthscalePrior) -> Any:
-    return prior.penalty(model.kernel)
+    return prior.cost(model)
 
 
 def _full_passes(model, prior, rows: Rows, few: Dataset, settings, keeper, progress, notes, conjugate) -> Fitted:
@@ -121,9 +122,8 @@ def _minibatches(model, prior, rows: Rows, few: Dataset, settings, keeper, progr
     B, (steps, rate) = min(settings.batch_size, len(rows)), steps_and_rate(settings, model.likelihood)
     until_flat = settings.max_iter is None and model.likelihood.gaussian_noise is None
     optimiser = adam_until_flat(rate) if until_flat else adam(rate, steps)
-    learning, settling = family_steppers(
-        settings.posterior, len(rows), B, optimiser, held_points(settings), settings.tight
-    )
+    held, given = held_points(settings), users_priors(settings)
+    learning, settling = family_steppers(settings.posterior, len(rows), B, optimiser, held, settings.tight, given)
     state, history = _steps("steps", model, learning, rows, settings.seed, steps, B, keeper, progress, until_flat)
     result = OptimiseResult(state.model, None, history[-1].bound, history, history[-1].step, state.rejected, True)
     if conjugate:

@@ -210,7 +210,8 @@ class VariationalStep(AbstractStepper):
     steps are half as long.
 
     Without a `hyper_optimiser` only the rule's numbers move. `frozen` selects numbers that stay, as
-    `lambda m: m.posterior.Z` does. `tight` chooses the tight bound instead of the standard one.
+    `lambda m: m.posterior.Z` does. `tight` chooses the tight bound instead of the standard one. `prior`, such as
+    `priors.FieldPriors`, has the log density of a model that the optax step climbs together with the bound.
     """
 
     rule: AbstractRule
@@ -218,6 +219,7 @@ class VariationalStep(AbstractStepper):
     hyper_optimiser: GradientTransformation | None = eqx.field(static=True, default=None)
     frozen: tuple[Callable, ...] = eqx.field(static=True, default=())
     tight: bool = eqx.field(static=True, default=True)
+    prior: Any = None
 
     def init(self, model: Model, num_data: int) -> StepState:
         """The state before the first step. Raises TypeError where the rule does not move such a posterior."""
@@ -234,7 +236,7 @@ class VariationalStep(AbstractStepper):
         gamma = guard.scale * jnp.asarray(self.gamma(guard.steps), guard.scale.dtype)
         at = Context(self._hyper(model), batch, num_data, rows, gamma, guard, self.tight)
         proposal = rule.update(state.rule, at)
-        moved, parts, optimiser, norm = self._climb(at.hyper, proposal.gradient, state)
+        moved, parts, optimiser, norm = self._climb(at.hyper, self._with_prior(at.hyper, proposal.gradient), state)
         reported = proposal.norm if rule.optimises or self.hyper_optimiser is None else norm
         norm = jnp.hypot(norm, proposal.norm) if rule.optimises else norm
 
@@ -250,6 +252,13 @@ class VariationalStep(AbstractStepper):
 
     def _hyper(self, model) -> Trainable:
         return trainable(model, self.rule.fields, *self.frozen)
+
+    def _with_prior(self, hyper: Trainable, gradient: Parts) -> Parts:
+        """The gradient of the bound and the log prior."""
+        if self.prior is None:
+            return gradient
+        slope = jax.grad(lambda parts: self.prior.log_density(hyper.rebuild(parts)))(hyper.parts)
+        return jax.tree.map(jnp.add, gradient, slope)
 
     def _climb(self, hyper: Trainable, gradient: Parts, state: StepState) -> tuple[Model, Parts, Any, Any]:
         """The model after the optax step, its hyperparameters, the optimiser's state and the gradient's norm."""
