@@ -24,7 +24,7 @@ FEWEST = 20  # rows: fewer tell nothing of kernels and warps
 
 class Chosen(NamedTuple):
     """What is fitted: a kernel at the centre of its prior, data and scaling with warps, a warmer start if one is known,
-    the warp of the target and Σ wᵢ log w′(yᵢ)."""
+    the warp of the target and Σ wᵢ log w′(yᵢ), what was tried, and ν of Student-t noise or None."""
 
     kernel: AbstractKernel
     data: Dataset
@@ -33,6 +33,7 @@ class Chosen(NamedTuple):
     warp: Any = None
     jacobian: float = 0.0
     trials: tuple[Trial, ...] = ()
+    degrees: float | None = None
 
     def placed(self, settings: Settings) -> Settings:
         """The settings with inducing points, where these are given as an array, scaled."""
@@ -61,16 +62,19 @@ def searched(
     scale_target: bool,
     least: float = np.inf,
     levels: np.ndarray | None = None,
+    tails: bool = False,
 ) -> Found | None:
     """What the search finds, of standardised data; None where there is none: `effort="fast"`, a kernel object, columns
     or a real target that are not scaled, an optimiser or posterior by name, few rows, or a constant target. `least` is
     the least target of all rows, where `data` are a sample. Targets of several columns are `levels`, whose rows the
-    target counts.
+    target counts. `tails` says that the fit may have Student-t noise.
 
     Raises ValueError for a warp that is asked for where there is none.
     """
     additive = likelihood.gaussian_noise is not None or likelihood.varying_noise
-    warp_target = additive and settings.target_warp != "none" and not np.any(np.asarray(data.noise) > 0)
+    known = bool(np.any(np.asarray(data.noise) > 0))
+    warp_target = additive and settings.target_warp != "none" and not known
+    tails = tails and settings.likelihood == "auto" and additive and not known
     reasons = {
         "effort='fast'": settings.effort == "fast",
         "a kernel object": not isinstance(settings.kernel, str),
@@ -98,7 +102,7 @@ def searched(
         if not np.ptp(y) > 0:  # of a likelihood that says nothing of where its rows are
             return None
         rows = data if additive else dataset(data.X, y, data.weight, dtype=data.X.dtype)
-        return search(rows, settings, zeros, zero, warp_target, levels)
+        return search(rows, settings, zeros, zero, warp_target, levels, tails)
 
 
 def _refuse(settings: Settings, name: str, against: list[str]) -> None:
@@ -116,7 +120,7 @@ def as_chosen(found: Found, X: np.ndarray, data: Dataset, scaling: Standardiser,
         jacobian = float(np.asarray(data.weight) @ found.target.log_slope(y))
         y = found.target(y)
     warped = dataset(scaling.inputs(X, precision), y, data.weight, data.noise, dtype=precision)
-    return Chosen(found.base, warped, scaling, found.model, found.target, jacobian, found.trials)
+    return Chosen(found.base, warped, scaling, found.model, found.target, jacobian, found.trials, found.degrees)
 
 
 def given_points(points: Any, scaling: Standardiser, D: int) -> np.ndarray:
