@@ -72,9 +72,8 @@ def searched(
     Raises ValueError for a warp that is asked for where there is none.
     """
     additive = likelihood.gaussian_noise is not None or likelihood.varying_noise
-    known = bool(np.any(np.asarray(data.noise) > 0))
-    warp_target = additive and settings.target_warp != "none" and not known
-    tails = tails and settings.likelihood == "auto" and additive and not known
+    free = additive and not np.any(np.asarray(data.noise) > 0)
+    warp_target, tails = free and settings.target_warp != "none", tails and free and settings.likelihood == "auto"
     reasons = {
         "effort='fast'": settings.effort == "fast",
         "a kernel object": not isinstance(settings.kernel, str),
