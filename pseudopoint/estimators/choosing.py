@@ -98,10 +98,9 @@ def searched(
         y = np.asarray(data.y, float)
         if levels is None:
             y, levels = response(likelihood, y, np.asarray(data.weight, float))
-        if not np.ptp(y) > 0:  # of a likelihood that says nothing of where its rows are
-            return None
         rows = data if additive else dataset(data.X, y, data.weight, dtype=data.X.dtype)
-        return search(rows, settings, zeros, zero, warp_target, levels, tails)
+        # A likelihood may say nothing of where its rows are.
+        return None if not np.ptp(y) > 0 else search(rows, settings, zeros, zero, warp_target, levels, tails)
 
 
 def _refuse(settings: Settings, name: str, against: list[str]) -> None:
