@@ -30,7 +30,8 @@ RegressionLikelihood = (
     | Literal["poisson", "negative_binomial", "gamma", "exponential", "beta", "ordinal"]
 )
 REGRESSION: dict[RegressionLikelihood, str] = {
-    "auto": "gaussian; heteroscedastic where densities of rows left out show that noise depends on the inputs",
+    "auto": "gaussian; student_t where a sample has outliers; heteroscedastic where densities of rows left out show "
+    "that noise depends on the inputs",
     "gaussian": "real targets, noise of one variance",
     "heteroscedastic": "real targets, noise that depends on the inputs",
     "student_t": "real targets with outliers",

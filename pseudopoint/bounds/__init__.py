@@ -19,4 +19,5 @@ from .exact_on_host import *
 from .folds import *
 from .laplace import *
 from .leave_one_out import *
+from .scale_mixture import *
 from .summed import *

@@ -178,7 +178,7 @@ class AbstractEstimator(BaseEstimator):
                 settings = settings._replace(dtype=self._precision)
             data = dataset(X, y, weight, noise, dtype=self._precision)
             settings = self._with_kernel(settings, scaling, float(np.mean(y**2)) if scale_target else 1.0)
-            found = searched(settings, described, data, scaling, scale_target)
+            found = searched(settings, described, data, scaling, scale_target, tails=True)
             if found is not None:
                 chosen = as_chosen(found, rows[0], data, scaling, self._precision)
             else:
@@ -190,7 +190,7 @@ class AbstractEstimator(BaseEstimator):
         data = chosen.data
         settings = chosen.placed(settings)
         likelihood = around_mean(settings, likelihood, data)
-        fitted = fit_model(chosen.kernel, likelihood, data, settings, progress, chosen.warm)
+        fitted = fit_model(chosen.kernel, likelihood, data, settings, progress, chosen.warm, chosen.degrees)
         self.selection_ = table(chosen.trials + fitted.trials)
         self._keep(chosen, fitted, own_units, said, fitted.history[-1].total if fitted.history else 0)
 

@@ -25,7 +25,7 @@ FEWEST = 20  # rows: fewer tell nothing of kernels and warps
 
 class Chosen(NamedTuple):
     """What is fitted: a kernel at the centre of its prior, data and scaling with warps, a warmer start if one is known,
-    the warp of the target and Σ wᵢ log w′(yᵢ)."""
+    the warp of the target and Σ wᵢ log w′(yᵢ), what was tried, and ν of Student-t noise or None."""
 
     kernel: AbstractKernel
     data: Dataset
@@ -34,6 +34,7 @@ class Chosen(NamedTuple):
     warp: Any = None
     jacobian: float = 0.0
     trials: tuple[Trial, ...] = ()
+    degrees: float | None = None
 
     def placed(self, settings: Settings) -> Settings:
         """The settings with inducing points, where these are given as an array, scaled."""
@@ -62,16 +63,18 @@ def searched(
     scale_target: bool,
     least: float = np.inf,
     levels: np.ndarray | None = None,
+    tails: bool = False,
 ) -> Found | None:
     """What the search finds, of standardised data; None where there is none: `effort="fast"`, a kernel object, columns
     or a real target that are not scaled, priors, a mean function, an optimiser or posterior by name, few rows, or a
     constant target. `least` is the least target of all rows, where `data` are a sample. Targets of several columns are
-    `levels`, whose rows the target counts.
+    `levels`, whose rows the target counts. `tails` says that the fit may have Student-t noise.
 
     Raises ValueError for a warp that is asked for where there is none.
     """
     additive = likelihood.gaussian_noise is not None or likelihood.varying_noise
-    warp_target = additive and settings.target_warp != "none" and not np.any(np.asarray(data.noise) > 0)
+    free = additive and not np.any(np.asarray(data.noise) > 0)
+    warp_target, tails = free and settings.target_warp != "none", tails and free and settings.likelihood == "auto"
     against = _against(settings, likelihood, data, additive and not scale_target)
     if against or not scaling.varies.any():
         _refuse(settings, "input_warp", against)
@@ -86,10 +89,9 @@ def searched(
         y = np.asarray(data.y, float)
         if levels is None:
             y, levels = response(likelihood, y, np.asarray(data.weight, float))
-        if not np.ptp(y) > 0:  # of a likelihood that says nothing of where its rows are
-            return None
         rows = data if additive else dataset(data.X, y, data.weight, dtype=data.X.dtype)
-        return search(rows, settings, zeros, zero, warp_target, levels)
+        # A likelihood may say nothing of where its rows are.
+        return None if not np.ptp(y) > 0 else search(rows, settings, zeros, zero, warp_target, levels, tails)
 
 
 def _against(settings: Settings, likelihood: AbstractLikelihood, data: Dataset, unscaled: bool) -> list[str]:
@@ -124,7 +126,7 @@ def as_chosen(found: Found, X: np.ndarray, data: Dataset, scaling: Standardiser,
         jacobian = float(np.asarray(data.weight) @ found.target.log_slope(y))
         y = found.target(y)
     warped = dataset(scaling.inputs(X, precision), y, data.weight, data.noise, dtype=precision)
-    return Chosen(found.base, warped, scaling, found.model, found.target, jacobian, found.trials)
+    return Chosen(found.base, warped, scaling, found.model, found.target, jacobian, found.trials, found.degrees)
 
 
 def given_points(points: Any, scaling: Standardiser, D: int) -> np.ndarray:

@@ -70,7 +70,7 @@ def joint(predictor, likelihood, X):
     """Mean [N] and joint covariance [N, N] of what the likelihood describes as f + noise, f its first latent function
     without a constant mean; the noise is on the diagonal."""
     K = predictor.covariance(X).reshape(-1, len(X), len(X))[0]
-    mean, variance = likelihood.predict(*predictor(X))
+    mean, variance = likelihood.normal(*predictor(X))
     return mean, jnp.fill_diagonal(K, variance, inplace=False)
 
 

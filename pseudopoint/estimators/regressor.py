@@ -64,7 +64,8 @@ class GPRegressor(ScoresPartitions, RegressorMixin, AbstractEstimator):
       in standard deviations of the columns (`standardiser_.scale`); variances are those of the scaled target.
     - `mean_`: the constant mean of the latent function, None where the likelihood or the scaling has it.
     - `bound_`, `bound_vfe_`, `upper_bound_`: lower bounds on the log evidence of the scaled target, and an upper bound,
-      in nats (infinite where none is known). `log_prior_`: that of `priors`, which no bound has. `inducing_points_`: [M, D] in the units of X, None for "exact".
+      in nats (infinite where none is known). `log_prior_`: that of `priors`, which no bound
+      has. `inducing_points_`: [M, D] in the units of X, None for "exact".
     - `encoder_`: what encodes the columns of a table, None where X was an array. `columns_`: their names. `levels_`:
       the values of an ordinal target. `outputs_`: the names of several outputs. `predictor_`: all that predicts.
     - `history_`: arrays step, bound, gradient_norm, step_size, rejected, seconds. `n_iter_`, `n_rejected_`,

@@ -143,6 +143,11 @@ class AbstractLikelihood(Readable):
         spread = average(lambda f: self.moments(f).variance + (self.moments(f).mean - first) ** 2)
         return Moments(first, spread)
 
+    def normal(self, mean: Latent, variance: Latent) -> Moments:
+        """Mean and variance of the normal variable that stands for y under a warp, whose mean may not exist: those of
+        `predict`, unless the tails of y are too heavy for them."""
+        return self.predict(mean, variance)
+
     def predictive_cdf(self, mean: Latent, variance: Latent, y: Rows) -> Rows:
         """P(Y ≤ y) = E[P(Y ≤ y | f)] for f ~ N(mean, variance); NumPy arrays."""
         centre, width = (x.reshape(np.shape(y)) for x in in_blocks(_peak_hint, self, np.ravel(y)))

@@ -15,6 +15,8 @@ from .quadrature import expect_inverse, expect_log1p
 
 __all__ = ["Laplace", "StudentT"]
 
+QUARTILE = 0.6745  # of a standard normal variable
+
 
 class AbstractAdditive(AbstractLikelihood):
     """y = f + scale · t, with the density of t symmetric about 0."""
@@ -62,6 +64,12 @@ class StudentT(AbstractAdditive):
         """log p(y | y) − ½(ν + 1) E log(1 + (y − f)²/(νς²)), in closed form (`expect_log1p`)."""
         scale = jnp.sqrt(self.degrees) * self.scale
         return self.log_prob(y, y) - 0.5 * (self.degrees + 1) * expect_log1p(y - mean, variance, scale)
+
+    def normal(self, mean: Rows, variance: Rows) -> Moments:
+        """mean, variance + ς² (1 + (z² + 1)/(4ν))² with z = 0.6745: normal noise with the quartiles of this noise
+        (Abramowitz and Stegun 1964, 26.7.5)."""
+        quartiles = self.scale * (1 + (QUARTILE**2 + 1) / (4 * self.degrees))
+        return Moments(mean, variance + quartiles**2)
 
     def cdf(self, f: Rows, y: Rows) -> Rows:
         return stdtr(self.degrees, (y - f) / self.scale)

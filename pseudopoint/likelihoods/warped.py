@@ -20,8 +20,8 @@ class Warped(AbstractLikelihood):
 
     The fit needs no bound of its own: it is that of w(y), whose log evidence differs from that of y by Σ log w′(yᵢ).
     Log densities, distribution functions and quantiles are exact. Mean and variance of y are integrals over a normal
-    w(y), by quadrature. Where its noise depends on x, w(y) is a mixture of normals, for which the mean of an
-    exponential is infinite: there they are those of a normal w(y) with the mixture's mean and variance.
+    w(y), by quadrature. Where its noise depends on x or is Student's, w(y) is a mixture of normals, for which the mean
+    of an exponential is infinite: there they are those of a normal w(y) in its place (`normal`).
     """
 
     likelihood: AbstractLikelihood
@@ -59,11 +59,11 @@ class Warped(AbstractLikelihood):
 
     def moments(self, f: Latent) -> Moments:
         """Mean and variance of w⁻¹(f + ε)."""
-        return self._integrated(*self.likelihood.moments(f))
+        return self._integrated(*self.likelihood.normal(f, jnp.zeros_like(f)))
 
     def predict(self, mean: Latent, variance: Latent) -> Moments:
         """Mean and variance of w⁻¹(f + ε) for f ~ N(mean, variance)."""
-        return self._integrated(*self.likelihood.predict(mean, variance))
+        return self._integrated(*self.likelihood.normal(mean, variance))
 
     def _integrated(self, mean, variance) -> Moments:
         """Of w(y) ~ N(mean, variance)."""

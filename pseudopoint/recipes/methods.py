@@ -19,7 +19,7 @@ from ..compilation import program
 from ..data import Dataset
 from ..gaussians import MeanPrecision
 from ..kernels import AbstractKernel
-from ..likelihoods import AbstractLikelihood, Gaussian
+from ..likelihoods import AbstractLikelihood, Gaussian, StudentT
 from ..optimise.fullbatch import FitError, OptimiseResult
 from ..optimise.minibatch import AbstractStepper, adam_until_flat
 from ..optimise.minibatch.loop import fit, start
@@ -53,6 +53,7 @@ from .starts import (
     start_raced,
     start_sparse,
 )
+from .tails import fit_tails, with_better_noise
 
 __all__ = ["fit_model", "how_it_ended", "steps_and_rate"]
 
@@ -70,25 +71,43 @@ def fit_model(
     settings: Settings,
     progress: Progress | None = None,
     warm: Model | None = None,
+    degrees: float | None = None,
 ) -> Fitted:
     """A model of `data` (standardised, [N, D]) by `settings.method`.
 
     `warm` is a model with a Gaussian likelihood whose hyperparameters are a better start than those of `kernel`, around
-    which the prior of lengthscales is; for another likelihood, its kernel.
+    which the prior of lengthscales is; for another likelihood, its kernel. With `degrees` of freedom beside it, for a
+    Gaussian likelihood, the noise is Student-t, unless rows left out are predicted better under normal noise.
 
     Raises FitError with cause and remedy when a covariance matrix cannot be factorised, the fit is not finite, or the
     method does not suit the likelihood.
     """
     method, reason, run = _chosen(settings, likelihood, len(data))
     warm = None if warm is None else cast(Model(warm.kernel, warm.likelihood), data.X.dtype)
-    model = cast(Model(kernel, likelihood), data.X.dtype)
-    refuse_unfit_priors(model, settings)
-    fitted = run(model, data, settings, progress, warm)
-    if noise_may_vary(settings, method, data):
-        fitted = with_noise_that_pays(fitted, data, settings, LengthscalePrior.around(kernel, settings))
+    start = cast(Model(kernel, likelihood), data.X.dtype)
+    refuse_unfit_priors(start, settings)
+    if warm is None or degrees is None:
+        fitted = _with_normal_noise(run, start, data, settings, progress, warm, method)
+    elif method == "svgp":
+        scale = float(np.sqrt(warm.likelihood.gaussian_noise))  # pyright: ignore[reportArgumentType]
+        start = Model(kernel, StudentT(scale, degrees))
+        fitted = _fit_minibatches(cast(start, data.X.dtype), data, settings, progress, warm)
+    else:
+        fitted = fit_tails(run, start, data, settings, progress, warm, degrees)
+        if noise_may_vary(settings, method, data):
+            normal = _with_normal_noise(run, start, data, settings, None, warm, method)
+            fitted = with_better_noise(fitted, normal)
     if not np.isfinite(fitted.bound):
         raise FitError(explain(fitted.model, data))
     return fitted._replace(method=method, reason=reason + fitted.reason, log_prior=log_prior(fitted.model, settings))
+
+
+def _with_normal_noise(run, start: Model, data, settings, progress, warm, method: str) -> Fitted:
+    """The fit by `run`, with noise that depends on x where that pays."""
+    fitted = run(start, data, settings, progress, warm)
+    if not noise_may_vary(settings, method, data):
+        return fitted
+    return with_noise_that_pays(fitted, data, settings, LengthscalePrior.around(start.kernel, settings))
 
 
 def _chosen(settings, likelihood, N: int) -> tuple[str, str, Fit]:

@@ -12,32 +12,29 @@ import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import jax
 import numpy as np
 from jaxtyping import Float
 
 from ..bounds import (
     LeftOut,
     collapsed,
-    evidence_on_host,
-    given_evidence,
     leave_one_out,
     loo_log_density,
-    marginal,
     marginals_of_rows,
 )
 from ..data import Dataset
 from ..kernels import AbstractKernel, Matern52
 from ..likelihoods import NOISE_FLOOR, Gaussian, Heteroscedastic, LogScale
 from ..optimise.fullbatch import FitError, OptimiseResult
-from ..params import cast, trainable
+from ..params import cast
 from ..posteriors import Joined, Model, Whitened
 from ..starts.hyperparameters import robust
 from ..starts.inducing import RACE_ROWS, sample
-from .ends import divergence, finish, finish_exact, settle
+from .ends import divergence, settle
 from .families import prior_q
-from .objectives import OfBound, box_around, held_points, maximise
+from .objectives import OfBound, held_points, maximise
 from .prior import LengthscalePrior
+from .refit import refit
 from .settings import Fitted, Settings, Trial, choose_num_inducing, most_iterations
 from .starts import float32_start_on_sample, start_sparse
 
@@ -50,8 +47,6 @@ LEAST_SIGNAL = 0.1  # variance of g at the start
 POINTS, ITERATIONS = 100, 50  # of g, of which each row tells little
 FEWEST = 50  # rows from which their noise is studied
 ROWS = RACE_ROWS  # of which its kernel is learned
-# By which logarithms of the kernel's numbers may move there: where the noise is not right yet, single rows mislead.
-REACH = 1.0
 LEAST_NOISE = 0.05  # share of the rows with less noise than a start in float32 has to resolve
 REFIT, ROUNDS = 6, 1  # iterations of f under the noise of g, and how often
 
@@ -190,20 +185,10 @@ def _settled(model: Model, rows: Dataset, start: OptimiseResult) -> Fitted:
 def _refit(fitted: Fitted, data: Dataset, noise: Fitted, settings: Settings, prior, iterations: int) -> Fitted:
     """f under the noise of g, from where it ended; with no iterations its best q alone."""
     model, data = fitted.model, _with_noise(data, noise)
-    # Held by the box and not frozen: so the program of the first fit serves.
     floor = cast(Gaussian(NOISE_FLOOR), data.X.dtype)
     model = Model(model.kernel, floor, model.posterior)
-    exact, host = not model.posterior.points, {}
-    objective = OfBound(marginal) if exact else OfBound(collapsed, settings.tight)
-    if exact and jax.default_backend() == "cpu":
-        objective, host = OfBound(given_evidence), {"host": evidence_on_host}
-    result = OptimiseResult(model, None, np.nan, (), 0, 0, True)
-    if iterations:
-        held = held_points(settings)
-        box = box_around(trainable(model, *held), kernel=REACH, likelihood=0.0, posterior=np.inf)
-        options = {"box": box, "float32_start": None if exact else _float32_start(model, data, settings)} | host
-        result = maximise(objective, prior, model, data, iterations, None, *held, **options)
-    return finish_exact(result, data, ()) if exact else finish(collapsed, result, data, settings, ())
+    float32_start = _float32_start(model, data, settings) if iterations and model.posterior.points else None
+    return refit(model, data, settings, prior, iterations, 0.0, float32_start)
 
 
 def _float32_start(model: Model, data: Dataset, settings: Settings) -> Callable[[Model], bool] | None:

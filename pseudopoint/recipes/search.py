@@ -13,16 +13,16 @@ The sample depends on the rows and the seed alone: not on their order, the order
 
 import time
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import equinox as eqx
 import jax
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..bounds import evidence_on_host, given_evidence, marginal
+from ..bounds import best_scale_and_degrees, evidence_on_host, expected_precisions, given_evidence, marginal
 from ..compilation import program
-from ..data import Dataset, dataset, take
+from ..data import Dataset, take
 from ..kernels import AbstractKernel, Linear, Matern52, Periodic
 from ..likelihoods import Gaussian
 from ..linalg import inverse_and_half_logdet
@@ -32,10 +32,13 @@ from ..posteriors import Model
 from ..processes import side_by_side
 from ..starts.hyperparameters import named_kernel, robust, ulapane
 from ..starts.periods import Wave, waves
-from ..starts.warps import Warps, input_warps, penalty, target_warps
+from ..starts.warps import Warps, input_warps, target_warps
+from .candidates import Found, Rows, State
 from .objectives import OfBound, maximise, padded_to_bucket
 from .prior import LengthscalePrior
+from .refit import refit
 from .settings import Trial
+from .tails import DEGREES_AT_START, Tails, alternate, weighted
 
 __all__ = ["GRAMMAR", "Found", "search"]
 
@@ -44,69 +47,11 @@ FIRST, SHORT, LONG = 10, 12, 25  # iterations: of a race, of a change, of what w
 WORTH = 2.0  # nats that a change has to gain
 FINALISTS = 2  # kernels that are fitted for longer, and warps of a target that are fitted at all
 SCALES = (1.0, 0.3, 0.1)  # of the first lengthscales, in units of those of the robust start
+TAILS = 6, 6  # rounds under Student-t noise, and iterations of each
+NOISE_OF_SPREAD = 0.1  # its variance there at the start
 WIDE = 50  # columns from which a search of each by itself, and a kernel with a part for each, would take minutes
 # Kernels that a search tries beside Matérn 5/2, with which it begins.
 GRAMMAR = ("matern32", "matern12", "rbf", "rational_quadratic", "additive", "matern52_linear")
-
-
-class Found(NamedTuple):
-    """The model where a search ended, its warps (one or None for each column; one or None of the target), and trials.
-
-    `base` is the kernel at its first lengthscales, around which their prior is.
-    """
-
-    name: str
-    base: AbstractKernel
-    model: Model
-    inputs: Warps
-    target: Any
-    trials: tuple[Trial, ...]
-
-
-class State(NamedTuple):
-    """A candidate: kernel by name, model, warps, and the log evidence of the sample with the Jacobian, −∞ before."""
-
-    name: str
-    model: Any
-    inputs: Warps
-    target: Any
-    evidence: float = -np.inf
-
-    def anew(self, **changes: Any) -> "State":
-        """Another candidate, whose evidence is not known."""
-        return self._replace(**{"evidence": -np.inf} | changes)
-
-
-class Rows(NamedTuple):
-    """The sample: standardised inputs and target, weights, known noise, where the user's zeros lie among them, and the
-    coordinates of the classes that the target counts, if it does."""
-
-    X: Float[np.ndarray, "N D"]
-    y: Float[np.ndarray, " N"]
-    weight: Float[np.ndarray, " N"]
-    noise: Float[np.ndarray, " N"]
-    zeros: Float[np.ndarray, " D"]
-    zero: float
-    levels: Float[np.ndarray, "C K"] | None = None
-
-    def columns(self, warp: Any = None) -> Float[np.ndarray, "N K"]:
-        """The target after this warp in a column, or the coordinates of the rows' classes."""
-        if self.levels is not None:
-            return self.levels[self.y.astype(int)]
-        return (self.y if warp is None else warp(self.y))[:, None]
-
-    def inputs(self, warps: Warps) -> Float[np.ndarray, "N D"]:
-        """The inputs after these warps."""
-        return np.column_stack([x if w is None else w(x) for x, w in zip(self.X.T, warps, strict=True)])
-
-    def of(self, state: State) -> Dataset:
-        """The rows as the model of a candidate sees them."""
-        y = self.y if self.levels is not None else self.columns(state.target)[:, 0]
-        return dataset(self.inputs(state.inputs), y, self.weight, self.noise, dtype=np.float64)
-
-    def gain(self, warp: Any) -> float:
-        """Σ wᵢ log w′(yᵢ), less the penalty of the numbers of the warp."""
-        return 0.0 if warp is None else float(self.weight @ warp.log_slope(self.y)) - penalty(warp, len(self.y))
 
 
 def search(
@@ -116,12 +61,14 @@ def search(
     zero: float,
     warp_target: bool,
     levels: Float[np.ndarray, "C K"] | None = None,
+    tails: bool = False,
 ) -> Found:
     """The parts that the settings leave open, chosen by the evidence of a sample of `data`, which is standardised.
 
     `zeros` [D] and `zero` are the places of 0 of the user's units in the columns and in the target. Without
-    `warp_target` the target stays as it is. With `levels`, it numbers their rows, and K functions describe it. Raises
-    FitError where no start has an evidence, or where the target has not the warp that is asked for.
+    `warp_target` the target stays as it is. With `levels`, it numbers their rows, and K functions describe it. With
+    `tails` Student-t noise is tried in the end; where it is taken, columns and kernel are chosen again, by rows of its
+    weights. Raises FitError where no start has an evidence, or where the target has not the warp that is asked for.
     """
     if not np.min(np.asarray(data.y)) > zero:  # one row of all is enough, whether the sample has it or not
         zero = np.inf
@@ -139,7 +86,13 @@ def search(
         state = run.choose_kernel(state)
         if warp_target:  # again, by what the kernel leaves unexplained
             state = run.warp_target(state)
-    return Found(state.name, run.base(state.name), state.model, state.inputs, state.target, tuple(run.trials))
+    degrees = None
+    if tails:
+        state, degrees = run.heavy_tails(state)
+    if degrees is not None:
+        state = run.warp_inputs(state) if warp_inputs else state
+        state = run.choose_kernel(state) if settings.kernel == "auto" else state
+    return Found(state.name, run.base(state.name), state.model, state.inputs, state.target, tuple(run.trials), degrees)
 
 
 def _sample(data: Dataset, size: int, seed: int) -> Dataset:
@@ -226,7 +179,8 @@ class _Search:
 
     def choose_kernel(self, state: State) -> State:
         """The kernel of highest evidence: all for a few iterations, then the best of them for more."""
-        tried = [name for name in GRAMMAR if name != "additive" or len(state.inputs) < WIDE]
+        leave = {state.name} | ({"additive"} if len(state.inputs) >= WIDE else set())
+        tried = [name for name in ("matern52", *GRAMMAR) if name not in leave]
         states = {name: state.anew(name=name, model=self._moved(state.model, name)) for name in tried}
         states |= self._periodic(state)
         began = self.tried("kernel", states, SHORT) | {state.name: state}
@@ -255,13 +209,35 @@ class _Search:
     def _moved(self, model: Model, name: str) -> Model:
         """The model with another kernel, which takes over lengthscales and variance where it has them."""
         kernel: Any = self.base(name)
-        lengthscale, variance = model.kernel.scales  # pyright: ignore[reportGeneralTypeIssues]
+        before: Any = model.kernel
+        lengthscale, variance = before.scales or before.kernels[-1].scales
         if kernel.scales is not None:
             kernel = eqx.tree_at(lambda k: k.scales, kernel, (lengthscale, variance))
         else:  # a sum of a kernel with lengthscales, which is last, and others
             own = kernel.kernels[-1].scales
             kernel = eqx.tree_at(lambda k: k.kernels[-1].scales, kernel, (lengthscale, own[1] * variance))
         return cast(Model(kernel, model.likelihood), np.float64)
+
+    def heavy_tails(self, state: State) -> tuple[State, float | None]:
+        """The candidate with Student-t noise of highest bound and its ν, if that exceeds the evidence under normal
+        noise: rows have the weights of its noise from then on. Else the candidate as it is, and None."""
+        free = state.target is not None and self.settings.target_warp == "auto"
+        targets = {"heavy tails": state} | ({"heavy tails, no warp": state.anew(target=None)} if free else {})
+        starts = {name: (other, False) for name, other in targets.items()}
+        starts |= {f"{name}, afresh": (other, True) for name, other in targets.items()}
+        self.record("tails", "normal noise", state.evidence, 0.0)
+        began = time.perf_counter()
+        found = dict(
+            zip(starts, side_by_side(lambda start: self._with_tails(*start), list(starts.values())), strict=True)
+        )
+        for choice, (other, _) in found.items():
+            self.record("tails", choice, other.evidence, (time.perf_counter() - began) / len(found))
+        choice = max(found, key=lambda choice: found[choice][0].evidence)
+        other, tails = found[choice]
+        if tails is None or not other.evidence > state.evidence + WORTH:
+            return self.taken("tails", "normal noise", state), None
+        self.rows = self.rows._replace(weight=self.rows.weight * tails.precision)
+        return self.taken("tails", choice, other), tails.degrees
 
     # --- candidates ---
 
@@ -332,6 +308,29 @@ class _Search:
         if marked:
             self.trials[marked[-1]] = self.trials[marked[-1]]._replace(evidence=state.evidence, chosen=True)
         return state
+
+    def _with_tails(self, state: State, afresh: bool) -> tuple[State, Tails | None]:
+        """The candidate under Student-t noise, with the bound on its evidence, less what ν overstates it by: from where
+        it is, or from the first lengthscales and precisions that f = 0 suggests."""
+        data, weight = self.rows.of(state), self.rows.weight
+        prior, degrees = LengthscalePrior.around(self.base(state.name), self.settings), DEGREES_AT_START
+        try:
+            if afresh:
+                squared = np.asarray(data.y, float) ** 2
+                spread, degrees = best_scale_and_degrees(squared, weight, np.average(squared, weights=weight), degrees)
+                D, (lengthscale, _) = len(state.inputs), robust(self.rows.X, self.size)
+                first = Model(named_kernel("matern52", lengthscale, spread, D), Gaussian(NOISE_OF_SPREAD * spread))
+                data_first = weighted(data, expected_precisions(squared, spread, degrees))
+                began = refit(self._moved(first, state.name), data_first, self.settings, prior, SHORT)
+            else:
+                began = refit(state.model, data, self.settings, prior, 0)
+            tails = alternate(began, data, self.settings, prior, degrees, *TAILS)
+        except FitError:
+            return state.anew(), None
+        model = tails.gaussian.model
+        evidence = tails.gaussian.bound + tails.more(data) - float(prior.penalty(model.kernel))
+        evidence += self.rows.gain(state.target) - 0.5 * float(np.log(len(weight)))
+        return state._replace(model=model, evidence=evidence if np.isfinite(evidence) else -np.inf), tails
 
     # --- with hyperparameters as they are ---
 

@@ -1,0 +1,75 @@
+"""What a search tries: the sample of rows, a candidate, and where a search ended."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+
+from ..data import Dataset, dataset
+from ..kernels import AbstractKernel
+from ..posteriors import Model
+from ..starts.warps import Warps, penalty
+from .settings import Trial
+
+__all__ = ["Found", "Rows", "State"]
+
+
+class Found(NamedTuple):
+    """The model where a search ended, its warps (one or None for each column; one or None of the target), and trials.
+
+    `base` is the kernel at its first lengthscales, around which their prior is.
+    """
+
+    name: str
+    base: AbstractKernel
+    model: Model
+    inputs: Warps
+    target: Any
+    trials: tuple[Trial, ...]
+    degrees: float | None = None  # of freedom of Student-t noise, where the sample has heavy tails
+
+
+class State(NamedTuple):
+    """A candidate: kernel by name, model, warps, and the log evidence of the sample with the Jacobian, −∞ before."""
+
+    name: str
+    model: Any
+    inputs: Warps
+    target: Any
+    evidence: float = -np.inf
+
+    def anew(self, **changes: Any) -> "State":
+        """Another candidate, whose evidence is not known."""
+        return self._replace(**{"evidence": -np.inf} | changes)
+
+
+class Rows(NamedTuple):
+    """The sample: standardised inputs and target, weights, known noise, where the user's zeros lie among them, and the
+    coordinates of the classes that the target counts, if it does."""
+
+    X: Float[np.ndarray, "N D"]
+    y: Float[np.ndarray, " N"]
+    weight: Float[np.ndarray, " N"]
+    noise: Float[np.ndarray, " N"]
+    zeros: Float[np.ndarray, " D"]
+    zero: float
+    levels: Float[np.ndarray, "C K"] | None = None
+
+    def columns(self, warp: Any = None) -> Float[np.ndarray, "N K"]:
+        """The target after this warp in a column, or the coordinates of the rows' classes."""
+        if self.levels is not None:
+            return self.levels[self.y.astype(int)]
+        return (self.y if warp is None else warp(self.y))[:, None]
+
+    def inputs(self, warps: Warps) -> Float[np.ndarray, "N D"]:
+        """The inputs after these warps."""
+        return np.column_stack([x if w is None else w(x) for x, w in zip(self.X.T, warps, strict=True)])
+
+    def of(self, state: State) -> Dataset:
+        """The rows as the model of a candidate sees them."""
+        y = self.y if self.levels is not None else self.columns(state.target)[:, 0]
+        return dataset(self.inputs(state.inputs), y, self.weight, self.noise, dtype=np.float64)
+
+    def gain(self, warp: Any) -> float:
+        """Σ wᵢ log w′(yᵢ), less the penalty of the numbers of the warp."""
+        return 0.0 if warp is None else float(self.weight @ warp.log_slope(self.y)) - penalty(warp, len(self.y))

@@ -1,0 +1,160 @@
+"""Heavy tails: Student-t noise, learned by Gaussian fits whose rows have weights, each the expected precision of its
+noise (Tipping and Lawrence 2005; methods h.4).
+
+Two steps alternate. Given q(f), σ², ν and the precisions E ρᵢ have their best values (`bounds.scale_mixture`). Given
+these, Σ wᵢ E ρᵢ = Σ wᵢ, so that the bound in all else is that of a Gaussian likelihood for rows of the weights wᵢ E ρᵢ:
+an exact or collapsed fit. No step lowers the bound.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+
+from ..bounds import (
+    best_scale_and_degrees,
+    expected_precisions,
+    leave_one_out,
+    loo_log_density,
+    marginals_of_rows,
+    mixture_terms,
+)
+from ..data import Dataset
+from ..likelihoods import NOISE_FLOOR, Gaussian, StudentT
+from ..params import cast
+from ..posteriors import Model
+from ..starts.inducing import sample
+from .prior import LengthscalePrior
+from .refit import refit
+from .settings import Fitted, Settings, Trial, most_iterations
+
+__all__ = ["DEGREES_AT_START", "Tails", "alternate", "fit_tails", "weighted", "with_better_noise"]
+
+DEGREES_AT_START = 4.0
+FEW = 600  # rows of which the first precisions of all are learned
+ROUNDS, REFIT = 3, 6  # of both steps on all rows, and iterations of each
+SETTLING = 8  # rounds with kernel and pseudo-points as they are
+
+Rows = Float[np.ndarray, " N"]
+
+
+class Tails(NamedTuple):
+    """A fit under Gaussian noise of the variance σ²/E ρᵢ for each row, ν, and E ρᵢ."""
+
+    gaussian: Fitted
+    degrees: float
+    precision: Rows
+
+    @property
+    def variance(self) -> float:
+        """σ²."""
+        return _variance(self.gaussian.model)
+
+    def more(self, data: Dataset) -> float:
+        """What the bound of the mixture has beside that of the Gaussian fit."""
+        return mixture_terms(self.precision, np.asarray(data.weight, float), self.variance, self.degrees)
+
+    def fitted(self, data: Dataset) -> Fitted:
+        """The fit under Student-t noise, with the q(f) of the Gaussian fit."""
+        model, more = self.gaussian.model, self.more(data)
+        likelihood = cast(StudentT(self.variance**0.5, self.degrees), data.X.dtype)
+        return self.gaussian._replace(
+            model=Model(model.kernel, likelihood, model.posterior),
+            bound=self.gaussian.bound + more,
+            vfe=self.gaussian.vfe + more,
+            upper=np.inf,
+        )
+
+    def left_out(self, data: Dataset) -> Rows:
+        """The log density of each row left out, under the precisions of the others."""
+        model = self.gaussian.model
+        noise = np.asarray(self.variance / self.precision, data.X.dtype)
+        floor = cast(Gaussian(NOISE_FLOOR), data.X.dtype)
+        exact = not model.posterior.points
+        left = leave_one_out(self.gaussian.predictor, floor, replace(data, noise=noise), exact)
+        return loo_log_density(self.fitted(data).model.likelihood, data, left)
+
+
+def weighted(data: Dataset, precision: Rows) -> Dataset:
+    """Rows of the weights wᵢ E ρᵢ."""
+    return replace(data, weight=np.asarray(np.asarray(data.weight) * precision, data.X.dtype))
+
+
+def alternate(
+    fitted: Fitted,
+    data: Dataset,
+    settings: Settings,
+    prior: LengthscalePrior,
+    degrees: float,
+    rounds: int,
+    iterations: int,
+) -> Tails:
+    """So many rounds from an exact or collapsed Gaussian fit, whose rows may have had weights, and then the best σ², ν
+    and q once more."""
+    weight, precision = np.asarray(data.weight, float), np.ones(len(data))
+    for left in reversed(range(rounds + 1)):
+        model = fitted.model
+        mean, variance = marginals_of_rows(fitted.predictor, data)
+        squared = (np.asarray(data.y, float) - mean) ** 2 + np.maximum(variance, 0)
+        noise, degrees = best_scale_and_degrees(squared, weight, _variance(model), degrees)
+        precision = expected_precisions(squared, noise, degrees)
+        model = Model(model.kernel, cast(Gaussian(noise), data.X.dtype), model.posterior)
+        found = refit(model, weighted(data, precision), settings, prior, iterations if left else 0)
+        fitted = fitted._replace(
+            model=found.model, predictor=found.predictor, bound=found.bound, vfe=found.vfe, upper=found.upper
+        )
+    return Tails(fitted, degrees, precision)
+
+
+def fit_tails(
+    run: Callable[..., Fitted],
+    start: Model,
+    data: Dataset,
+    settings: Settings,
+    progress: Any,
+    warm: Model,
+    degrees: float,
+) -> Fitted:
+    """The fit under Student-t noise by `run`, the exact or collapsed method, from hyperparameters and ν of a sample.
+
+    Its trial is the sum over rows of the log densities of rows left out. Raises FitError.
+    """
+    prior = LengthscalePrior.around(start.kernel, settings)
+    precision = _first_precisions(warm, data, settings, prior, degrees)
+    first = run(start, weighted(data, precision), settings, progress, warm)
+    most = most_iterations(settings, len(data), len(first.model.posterior.Z)) // 10 + 1
+    tails = alternate(first, data, settings, prior, degrees, ROUNDS, min(REFIT, most))
+    weight = np.asarray(data.weight, float)
+    density = float(weight @ tails.left_out(data))
+    fitted = tails.fitted(data)
+    note = (
+        f"noise: heavy tails, {tails.degrees:.2g} degrees of freedom; "
+        f"log density of a row left out {density / np.sum(weight):.3f}"
+    )
+    trial = Trial("noise", "heavy tails", density, True, 0.0)
+    return fitted._replace(notes=(*fitted.notes, note), trials=(trial,))
+
+
+def with_better_noise(heavy: Fitted, other: Fitted) -> Fitted:
+    """Of a fit under Student-t noise and one under normal noise the one that predicts rows left out better, with the
+    trials of both."""
+    (tails,), chosen = heavy.trials, [trial.evidence for trial in other.trials if trial.chosen]
+    wins = not chosen or tails.evidence > chosen[0]
+    kept = tuple(trial._replace(chosen=trial.chosen and not wins) for trial in other.trials)
+    return (heavy if wins else other)._replace(trials=(*kept, tails._replace(chosen=wins)))
+
+
+def _first_precisions(warm: Model, data: Dataset, settings: Settings, prior: LengthscalePrior, degrees: float) -> Rows:
+    """E ρᵢ by the exact posterior of a few rows under these hyperparameters, whose variance counts as noise here."""
+    few = sample(data, FEW, settings.seed)
+    tails = alternate(refit(warm, few, settings, prior, 0), few, settings, prior, degrees, SETTLING, 0)
+    mean, variance = marginals_of_rows(tails.gaussian.predictor, data)
+    squared = (np.asarray(data.y, float) - mean) ** 2
+    return expected_precisions(squared, tails.variance + np.maximum(variance, 0), tails.degrees)
+
+
+def _variance(model: Model) -> float:
+    noise: Any = model.likelihood.gaussian_noise
+    return float(noise)

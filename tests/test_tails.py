@@ -1,0 +1,117 @@
+"""Heavy tails: the bound of the scale mixture against integration and Student-t's own, and when a fit takes them."""
+
+import numpy as np
+import pytest
+from scipy import stats
+from test_choices import chosen
+
+from pseudopoint import GPRegressor
+from pseudopoint.bounds.scale_mixture import DEGREES, best_scale_and_degrees, expected_precisions, mixture_terms
+from pseudopoint.likelihoods import StudentT
+
+pytestmark = pytest.mark.edge
+
+PLAIN = {"kernel": "matern52", "input_warp": "none", "target_warp": "none"}
+
+
+def gaussian(K, y, noise):
+    """log N(y; 0, K + Σ), and mean, covariance of f."""
+    G = K + np.diag(noise)
+    return (
+        stats.multivariate_normal.logpdf(y, np.zeros(len(y)), G),
+        K @ np.linalg.solve(G, y),
+        K - K @ np.linalg.solve(G, K),
+    )
+
+
+@pytest.mark.parametrize("N", [1, 2, 3])
+def test_the_bound_is_below_that_of_student_t_and_this_below_the_evidence(N):
+    x, y, sigma2, nu = np.arange(N) * 0.7, np.array([0.4, 3.0, -0.2])[:N], 0.3, 3.0
+    K = 1.2 * np.exp(-0.5 * (x[:, None] - x) ** 2)
+    weight, precision = np.ones(N), np.ones(N)
+    for _ in range(200):
+        _, mean, S = gaussian(K, y, sigma2 / precision)
+        squared = (y - mean) ** 2 + np.diag(S)
+        precision = expected_precisions(squared, sigma2, nu)
+    # A row of weight ρ has the density N(y; f, σ²)^ρ.
+    of_weights = gaussian(K, y, sigma2 / precision)[0]
+    of_weights += np.sum(0.5 * np.log(2 * np.pi * sigma2 / precision) - 0.5 * precision * np.log(2 * np.pi * sigma2))
+    bound = of_weights + mixture_terms(precision, weight, sigma2, nu)
+    kl = 0.5 * (np.trace(np.linalg.solve(K, S)) + mean @ np.linalg.solve(K, mean) - N)
+    kl += 0.5 * (np.linalg.slogdet(K)[1] - np.linalg.slogdet(S)[1])
+    student = stats.t(nu, scale=sigma2**0.5)
+    at_distance = np.sum(student.logpdf(np.sqrt(squared)))
+    np.testing.assert_allclose(bound, at_distance - kl, rtol=1e-8)
+    nodes, weights = np.polynomial.hermite_e.hermegauss(80)
+    std = np.sqrt(np.diag(S))
+    elbo = sum(weights @ student.logpdf(b - m - s * nodes) for b, m, s in zip(y, mean, std, strict=True))
+    elbo = elbo / np.sqrt(2 * np.pi) - kl
+    axes = np.meshgrid(*[np.linspace(-7, 7, 141)] * N, indexing="ij")
+    f = np.stack([axis.ravel() for axis in axes], axis=1)
+    log = stats.multivariate_normal.logpdf(f, np.zeros(N), K).reshape(-1) + np.sum(student.logpdf(y - f), axis=1)
+    evidence = np.log(np.sum(np.exp(log))) + N * np.log(0.1)
+    assert bound < elbo < evidence < bound + 0.25 * N
+
+
+def test_scale_and_degrees_are_those_of_highest_density_and_precisions_have_the_mean_one():
+    rng = np.random.default_rng(0)
+    squared, weight = rng.standard_t(3, 400) ** 2 * 0.5 + 0.01, rng.integers(1, 4, 400).astype(float)
+    variance, degrees = best_scale_and_degrees(squared, weight, 1.0, 10.0)
+    value = lambda s2, nu: weight @ stats.t.logpdf(np.sqrt(squared), nu, scale=np.sqrt(s2))
+    near = [value(variance * a, degrees * b) for a in (0.98, 1, 1.02) for b in (0.98, 1, 1.02)]
+    assert max(near) <= value(variance, degrees) + 1e-6 and DEGREES[0] < degrees < 10
+    np.testing.assert_allclose(weight @ expected_precisions(squared, variance, degrees), weight.sum(), rtol=1e-4)
+
+
+def test_many_degrees_are_normal_noise():
+    squared, weight = np.array([0.1, 2.0, 0.5]), np.ones(3)
+    terms = mixture_terms(expected_precisions(squared, 0.5, 1e7), weight, 0.5, 1e7)
+    np.testing.assert_allclose(terms, 0, atol=1e-5)
+
+
+def test_the_normal_variable_under_a_warp_has_the_quartiles_of_the_noise():
+    for nu in (2.1, 3.0, 10.0):
+        mean, variance = StudentT(0.4, nu).normal(np.zeros(1), np.zeros(1))
+        np.testing.assert_allclose(0.6745 * np.sqrt(variance), stats.t.ppf(0.75, nu, scale=0.4), rtol=0.04)
+
+
+def table(outliers, seed=0, n=200):
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(-2, 2, (n, 2))
+    e = np.where(rng.random(n) < outliers, 3.0, 0.1) * rng.normal(size=n)
+    return X, np.sin(2 * X[:, 0]) + X[:, 1] + e
+
+
+@pytest.fixture(scope="module")
+def fits():
+    return {outliers: GPRegressor(**PLAIN).fit(*table(outliers)) for outliers in (0.0, 0.08)}
+
+
+def test_heavy_tails_are_taken_where_there_are_outliers_and_nowhere_else(fits):
+    heavy, clean = fits[0.08], fits[0.0]
+    assert chosen(heavy, "noise") == "heavy tails" and chosen(heavy, "tails").startswith("heavy tails")
+    assert chosen(clean, "tails") == "normal noise" and clean.likelihood_.gaussian_noise is not None
+    assert isinstance(heavy.likelihood_, StudentT) and "degrees of freedom" in heavy.notes_[-1]
+    assert heavy.method_ == "exact" and heavy.upper_bound_ == np.inf
+
+
+def test_predictions_have_its_tails(fits, tmp_path):
+    X, y = table(0.08, seed=1, n=1000)
+    model, normal = fits[0.08], GPRegressor(**PLAIN, likelihood="gaussian").fit(*table(0.08))
+    assert model.log_density(X, y).mean() > normal.log_density(X, y).mean() + 0.3
+    low, high = model.predict_interval(X, 0.9).T
+    assert abs(np.mean((y > low) & (y < high)) - 0.9) < 0.04
+    model.save(tmp_path / "model")
+    loaded = GPRegressor.load(tmp_path / "model")
+    assert np.array_equal(loaded.predict_interval(X[:20]), model.predict_interval(X[:20]))
+
+
+@pytest.mark.parametrize("method", ["collapsed", "svgp"])
+def test_other_methods_and_a_warp_have_heavy_tails_too(method):
+    X, y = table(0.08)
+    settings = PLAIN | {"target_warp": "log" if method == "collapsed" else "none"}
+    model = GPRegressor(**settings, method=method, num_inducing=40, max_iter=60).fit(X, np.exp(y))
+    likelihood = model.likelihood_ if model.likelihood_.warped is None else model.likelihood_.warped[0]
+    assert isinstance(likelihood, StudentT) and model.method_ == method
+    mean, std = model.predict(X, return_std=True)
+    assert np.isfinite([mean, std]).all() and np.isfinite(model.log_density(X, np.exp(y))).all()
