@@ -37,6 +37,13 @@ def remaining(objective: Objective, max_iter: int) -> dict[str, int]:
     }
 
 
+def _limits(objective: Objective, max_iter: int, length: int | None) -> dict[str, int]:
+    """SciPy's limits of a round of at most `length` iterations."""
+    limits = remaining(objective, max_iter)
+    trials = TRIALS if objective.numbers.dtype == np.float64 else FLOAT32_TRIALS
+    return limits | {"maxiter": min(limits["maxiter"], length or max_iter), "maxls": trials}
+
+
 def descend(
     objective: Objective,
     max_iter: int,
@@ -54,8 +61,7 @@ def descend(
     the bound; with `window`, when so many iterations of this precision do, whatever its pairs.
     """
     start, levels, before = objective.best.copy(), objective.levels, len(objective.levels)
-    least = 0 if window else max(WINDOW, min(PAIRS, len(start) // 2))
-    span = window or WINDOW
+    least, span = (1, window) if window else (max(WINDOW, min(PAIRS, len(start) // 2)), WINDOW)
 
     def finite(z):
         value, gradient = objective(x := start + unit * z)
@@ -65,16 +71,14 @@ def descend(
         return value, unit * gradient
 
     def settled():
-        enough = len(levels) > span and len(levels) - before >= least
-        return enough and (levels[-1 - span] - levels[-1]) * objective.scale < min_gain
+        many = len(levels) > max(span, before + least - 1)
+        return many and (levels[-1 - span] - levels[-1]) * objective.scale < min_gain
 
     def record(z):
         objective.record(start + unit * z, max_iter)
         if settled():
             raise StopIteration
 
-    limits, trials = remaining(objective, max_iter), TRIALS if objective.numbers.dtype == np.float64 else FLOAT32_TRIALS
-    limits["maxiter"] = min(limits["maxiter"], length or max_iter)
     result = scipy.optimize.minimize(
         finite,
         np.zeros_like(start),
@@ -82,6 +86,6 @@ def descend(
         method="L-BFGS-B",
         bounds=box and list(zip(*((np.asarray(side, float) - start) / unit for side in box), strict=True)),
         callback=record,
-        options={"maxcor": PAIRS, "ftol": 1e-9, "gtol": 1e-6, "maxls": trials, **limits},
+        options={"maxcor": PAIRS, "ftol": 1e-9, "gtol": 1e-6, **_limits(objective, max_iter, length)},
     )
     return CONVERGED if settled() else int(result.status)  # SciPy's versions number a StopIteration differently
