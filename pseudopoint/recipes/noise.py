@@ -112,7 +112,8 @@ def _tried(fitted: Fitted, start: OptimiseResult, rows: Dataset, constant, setti
     noise = _settled(start.model, few, start)
     varying = loo_log_density(noise.model.likelihood, few, leave_one_out(noise.predictor, noise.model.likelihood, few))
     share = float(np.sum(np.asarray(rows.weight)) / np.sum(np.asarray(few.weight)))
-    return VaryingNoise(fitted, *(share * each for each in _sums(few, varying, constant)))
+    sums = _sums(few, varying, constant)
+    return VaryingNoise(fitted, share * sums[0], share * sums[1], share * sums[2])
 
 
 def _sums(data: Dataset, varying, constant) -> tuple[float, float, float]:
@@ -241,13 +242,13 @@ def _float32_start(model: Model, data: Dataset, settings: Settings) -> Callable[
 def _chosen(first: Fitted, f: Fitted, noise: Fitted, data: Dataset, varying, constant) -> VaryingNoise:
     """The model of both, and what rows left out tell."""
     weight = np.asarray(data.weight, float)
-    total, (*sums, error) = np.sum(weight), _sums(data, varying, constant)
+    total, sums = np.sum(weight), _sums(data, varying, constant)
     _, v = marginals_of_rows(noise.predictor, data)
     less = float(weight @ v + divergence(noise.model))  # E log s²e^{2g} is log of the rows' noise, and 2v more
     likelihood = cast(Heteroscedastic(_scale(noise)), data.X.dtype)
     note = (
         f"noise: log density of a row left out {sums[0] / total:.3f}, with one variance {sums[1] / total:.3f} "
-        f"(standard error of the difference {error / total:.3f})"
+        f"(standard error of the difference {sums[2] / total:.3f})"
     )
     return VaryingNoise(
         first._replace(
@@ -259,5 +260,4 @@ def _chosen(first: Fitted, f: Fitted, noise: Fitted, data: Dataset, varying, con
             notes=(*first.notes, note),
         ),
         *sums,
-        error,
     )
