@@ -146,7 +146,8 @@ def test_the_number_of_iterations_is_kept_to():
 
 @pytest.mark.parametrize("scale", [1.0, 8.0])
 def test_it_has_converged_where_ten_iterations_gain_less_than_asked(scale):
-    climb = lambda min_gain: lbfgsb_in_rounds(Objective(level, at(5.0, 5.0, 5.0), 7.0, scale=scale), min_gain=min_gain)
+    objective = lambda: Objective(level, at(5.0, 5.0, 5.0), 7.0, scale=scale)
+    climb = lambda min_gain, window=None: lbfgsb_in_rounds(objective(), min_gain=min_gain, window=window)
     whole, brief = climb(0.0), climb(0.1)
     start = float(jax.jit(level)(at(5.0, 5.0, 5.0).model, 7.0))
     bounds = np.array([start, *(record.bound for record in whole.history)])
@@ -154,6 +155,7 @@ def test_it_has_converged_where_ten_iterations_gain_less_than_asked(scale):
     assert brief.converged and len(brief.history) < len(whole.history)
     assert len(brief.history) == 10 + np.argmax(gains < 0.1)  # the first ten that do not
     assert len(climb(1e9).history) == 10  # more pairs than that tell nothing of three numbers
+    assert len(climb(1e9, window=5).history) == 5 and climb(1e9, window=5).converged
     assert brief.history[-1].bound == brief.bound == float(jax.jit(level)(brief.model, 7.0))
     assert whole.bound - 0.1 < brief.bound
 

@@ -75,7 +75,7 @@ def test_intervals_cover_where_noise_is_small_and_where_it_is_large(fits, name, 
     assert abs(np.mean((y > low) & (y < high)) - 0.9) < 0.05
 
 
-def selected(deviation, method="collapsed"):
+def selected(deviation, method="collapsed", **options):
     """The fit of `fit_noise` on top of one with one variance, as a search uses it."""
     X, y, _ = table(deviation=deviation)
     with jax.enable_x64(True):
@@ -83,7 +83,7 @@ def selected(deviation, method="collapsed"):
         settings = Settings(**METHODS[method], effort="fast")
         kernel = cast(Matern52(np.full(2, 1.4), 1.0), np.float64)
         first = fit_model(kernel, Gaussian(0.1), data, settings)
-        return first, fit_noise(first, data, settings, LengthscalePrior.around(kernel, settings)), data
+        return first, fit_noise(first, data, settings, LengthscalePrior.around(kernel, settings), **options), data
 
 
 def test_rows_left_out_choose_noise_that_depends_on_x_only_where_it_does():
@@ -92,6 +92,14 @@ def test_rows_left_out_choose_noise_that_depends_on_x_only_where_it_does():
     first, found, _ = selected(lambda X: np.full(len(X), 0.4))
     assert not found.pays and abs(found.varying - found.constant) < 0.02 * N
     assert found.error > 0 and found.fitted.bound < first.upper + 0.1 * N
+
+
+def test_f_is_fitted_once_where_a_sample_of_rows_shows_no_gain():
+    first, found, _ = selected(lambda X: np.full(len(X), 0.4), if_it_may_pay=True)
+    assert found.fitted is first and not found.pays
+    assert found.error > 0 and abs(found.varying - found.constant) < 0.02 * N
+    first, found, _ = selected(sd, if_it_may_pay=True)
+    assert found.fitted is not first and found.pays
 
 
 def test_the_bound_is_that_of_the_evidence_of_both():

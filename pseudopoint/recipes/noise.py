@@ -66,18 +66,26 @@ class VaryingNoise(NamedTuple):
         return self.varying - self.constant > 2 * self.error
 
 
-def fit_noise(fitted: Fitted, data: Dataset, settings: Settings, prior: LengthscalePrior) -> VaryingNoise:
+def fit_noise(
+    fitted: Fitted, data: Dataset, settings: Settings, prior: LengthscalePrior, if_it_may_pay: bool = False
+) -> VaryingNoise:
     """Noise that depends on x, from an exact or collapsed fit of `data` with one noise variance, of which nothing is
     repeated, and the prior of its kernel's lengthscales. `data` has no known noise.
 
     The fit that is returned has the likelihood `Heteroscedastic` and a `Joined` predictor of f and g. Its bound is that
     of the evidence of both. g has a Matérn kernel and at most 100 points. In the end q(f) is the best one for q(g).
-    Deterministic for a seed. Raises FitError.
+    Deterministic for a seed. With `if_it_may_pay` f is not fitted again where `ROWS` rows, left out of the first fit,
+    gain less than one standard error by the noise of g: `fitted` is returned, with what these rows tell. Raises
+    FitError.
     """
     data = _rows(data, data.y, 0.0)
     constant, left = _left_out(fitted, data)
     rows = _residuals(data, left)
     start = _noise_fit(rows, fitted, settings)
+    if if_it_may_pay:
+        first = _tried(fitted, start, rows, constant, settings)
+        if first.varying - first.constant < first.error:
+            return first
     noise, result = _settled(start.model, rows, start), fitted
     for _ in range(ROUNDS):
         most = most_iterations(settings, len(data), len(fitted.model.posterior.Z)) // 10 + 1
@@ -90,6 +98,25 @@ def fit_noise(fitted: Fitted, data: Dataset, settings: Settings, prior: Lengthsc
     g = leave_one_out(noise.predictor, noise.model.likelihood, rows)
     varying = loo_log_density(noise.model.likelihood, _residuals(data, left), g)
     return _chosen(fitted, result, noise, data, varying, constant)
+
+
+def _tried(fitted: Fitted, start: OptimiseResult, rows: Dataset, constant, settings: Settings) -> VaryingNoise:
+    """The first fit, and what its residuals in a sample of the rows tell of the noise of g, as sums over all rows."""
+    drawn = Dataset(rows.X, rows.y, rows.weight, np.asarray(constant))  # in place of the known noise
+    few, constant = sample(rows, ROWS, settings.seed), np.asarray(sample(drawn, ROWS, settings.seed).noise)
+    noise = _settled(start.model, few, start)
+    varying = loo_log_density(noise.model.likelihood, few, leave_one_out(noise.predictor, noise.model.likelihood, few))
+    share = float(np.sum(np.asarray(rows.weight)) / np.sum(np.asarray(few.weight)))
+    sums = _sums(few, varying, constant)
+    return VaryingNoise(fitted, share * sums[0], share * sums[1], share * sums[2])
+
+
+def _sums(data: Dataset, varying, constant) -> tuple[float, float, float]:
+    """Σ wᵢ of both log densities, and the standard error of their difference."""
+    weight = np.asarray(data.weight, float)
+    total, gain = np.sum(weight), varying - constant
+    spread = np.sum(weight * (gain - (weight @ gain) / total) ** 2) * total / max(total - 1, 1)
+    return float(weight @ varying), float(weight @ constant), float(np.sqrt(spread))
 
 
 def noise_may_vary(settings: Settings, method: str, data: Dataset) -> bool:
@@ -109,7 +136,7 @@ def with_noise_that_pays(fitted: Fitted, data: Dataset, settings: Settings, prio
         return fitted
     began = time.perf_counter()
     try:
-        varying = fit_noise(fitted, data, settings, prior)
+        varying = fit_noise(fitted, data, settings, prior, if_it_may_pay=True)
     except FitError:
         return fitted
     seconds, pays = time.perf_counter() - began, varying.pays
@@ -201,16 +228,13 @@ def _float32_start(model: Model, data: Dataset, settings: Settings) -> Callable[
 def _chosen(first: Fitted, f: Fitted, noise: Fitted, data: Dataset, varying, constant) -> VaryingNoise:
     """The model of both, and what rows left out tell."""
     weight = np.asarray(data.weight, float)
-    total, gain = np.sum(weight), varying - constant
-    sums = weight @ varying, weight @ constant
-    spread = np.sum(weight * (gain - (weight @ gain) / total) ** 2) * total / max(total - 1, 1)
-    error = float(np.sqrt(spread))
+    total, sums = np.sum(weight), _sums(data, varying, constant)
     _, v = marginals_of_rows(noise.predictor, data)
     less = float(weight @ v + divergence(noise.model))  # E log s²e^{2g} is log of the rows' noise, and 2v more
     likelihood = cast(Heteroscedastic(_scale(noise)), data.X.dtype)
     note = (
         f"noise: log density of a row left out {sums[0] / total:.3f}, with one variance {sums[1] / total:.3f} "
-        f"(standard error of the difference {error / total:.3f})"
+        f"(standard error of the difference {sums[2] / total:.3f})"
     )
     return VaryingNoise(
         first._replace(
@@ -221,7 +245,5 @@ def _chosen(first: Fitted, f: Fitted, noise: Fitted, data: Dataset, varying, con
             upper=np.inf,
             notes=(*first.notes, note),
         ),
-        float(sums[0]),
-        float(sums[1]),
-        error,
+        *sums,
     )

@@ -50,6 +50,7 @@ EXACT_SAMPLE = 1000  # rows of a sample of which the exact evidence is affordabl
 # Nats that ten iterations must gain where there are pseudo-points, or many rows: an odds ratio of 1.02, or for large
 # tables what no density of a new row shows.
 MIN_GAIN, MIN_GAIN_OF_A_ROW = 0.02, 1e-4
+WINDOW_OF_MANY_ROWS = 5  # iterations that must gain as much beyond `RACE_ROWS` rows, where each is expensive
 
 
 def posterior_q(model: Model) -> Any:
@@ -73,7 +74,7 @@ def held_points(settings) -> tuple:
 
 
 def least_gain(data: Dataset) -> float:
-    """What ten iterations must gain, nats."""
+    """What ten iterations must gain, or five beyond `RACE_ROWS` rows, nats."""
     return max(MIN_GAIN, MIN_GAIN_OF_A_ROW * np.count_nonzero(data.weight))
 
 
@@ -158,9 +159,10 @@ def maximise(
 
     The rows are padded to a bucket. More than 20 numbers are in units of their own, except within a `box`. `resume`,
     `float32_start`, `box` and `min_gain` are those of `Objective` and `lbfgsb_in_rounds`; by default `min_gain` is
-    `least_gain` where there are pseudo-points. With `host`, the objective is a function of the model and (data,
-    host(model, data)). Raises FitError with cause and remedy.
+    `least_gain` where there are pseudo-points. It is that of ten iterations, or of five beyond 5,000 rows. With `host`,
+    the objective is a function of the model and (data, host(model, data)). Raises FitError with cause and remedy.
     """
+    window = WINDOW_OF_MANY_ROWS if len(data) > RACE_ROWS else None
     numbers, data = trainable(model, *frozen), padded_to_bucket(data)
     M, C = len(model.posterior.Z), model.likelihood.latents
     penalised = Objective(
@@ -178,7 +180,7 @@ def maximise(
     if numbers.size > FEW and box is None and (M or max_iter > ROUND):
         probe = (sample(data, EXACT_SAMPLE, 0) if host else subset(objective, data, M, 0, PROBE_ROWS)), prior
     min_gain = (least_gain(data) if M else 0.0) if min_gain is None else min_gain
-    rounds = {"probe": probe, "float32_start": float32_start, "box": box, "min_gain": min_gain}
+    rounds = {"probe": probe, "float32_start": float32_start, "box": box, "min_gain": min_gain, "window": window}
     try:
         return lbfgsb_in_rounds(penalised, max_iter=max_iter, **rounds)
     except FitError as error:

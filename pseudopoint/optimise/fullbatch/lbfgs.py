@@ -12,6 +12,8 @@ __all__ = ["lbfgsb"]
 
 PAIRS = 20  # differences of points and of gradients that approximate the Hessian
 WINDOW = 10  # iterations over which a gain is measured against `min_gain`
+# Trial points of a line search: SciPy's number, and that of a float32 bound, beyond which rounding is all that is left.
+TRIALS, FLOAT32_TRIALS = 20, 8
 CONVERGED, LIMIT = 0, 1  # as SciPy numbers the reasons to stop; any other is a failed line search
 
 
@@ -35,6 +37,13 @@ def remaining(objective: Objective, max_iter: int) -> dict[str, int]:
     }
 
 
+def _limits(objective: Objective, max_iter: int, length: int | None) -> dict[str, int]:
+    """SciPy's limits of a round of at most `length` iterations."""
+    limits = remaining(objective, max_iter)
+    trials = TRIALS if objective.numbers.dtype == np.float64 else FLOAT32_TRIALS
+    return limits | {"maxiter": min(limits["maxiter"], length or max_iter), "maxls": trials}
+
+
 def descend(
     objective: Objective,
     max_iter: int,
@@ -43,15 +52,16 @@ def descend(
     unit: Any = 1.0,
     box: tuple[Any, Any] | None = None,
     min_gain: float = 0.0,
+    window: int | None = None,
 ) -> int:
     """L-BFGS-B from the best point x₀ so far, on z of x = x₀ + unit · z; returns why it stopped.
 
     It stops after `length` iterations, or after `max_iter` in the whole history. Once it has its 20 pairs, or half as
     many as there are numbers, it has also converged when 10 iterations together gain less than `min_gain` in units of
-    the bound.
+    the bound; with `window`, when so many iterations of this precision do, whatever its pairs.
     """
-    start, lowest = objective.best.copy(), [objective.lowest]
-    least = max(WINDOW, min(PAIRS, len(start) // 2))
+    start, levels, before = objective.best.copy(), objective.levels, len(objective.levels)
+    least, span = (1, window) if window else (max(WINDOW, min(PAIRS, len(start) // 2)), WINDOW)
 
     def finite(z):
         value, gradient = objective(x := start + unit * z)
@@ -61,16 +71,14 @@ def descend(
         return value, unit * gradient
 
     def settled():
-        return len(lowest) > least and (lowest[-1 - WINDOW] - lowest[-1]) * objective.scale < min_gain
+        many = len(levels) > max(span, before + least - 1)
+        return many and (levels[-1 - span] - levels[-1]) * objective.scale < min_gain
 
     def record(z):
         objective.record(start + unit * z, max_iter)
-        lowest.append(objective.lowest)
         if settled():
             raise StopIteration
 
-    limits = remaining(objective, max_iter)
-    limits["maxiter"] = min(limits["maxiter"], length or max_iter)
     result = scipy.optimize.minimize(
         finite,
         np.zeros_like(start),
@@ -78,6 +86,6 @@ def descend(
         method="L-BFGS-B",
         bounds=box and list(zip(*((np.asarray(side, float) - start) / unit for side in box), strict=True)),
         callback=record,
-        options={"maxcor": PAIRS, "ftol": 1e-9, "gtol": 1e-6, **limits},
+        options={"maxcor": PAIRS, "ftol": 1e-9, "gtol": 1e-6, **_limits(objective, max_iter, length)},
     )
     return CONVERGED if settled() else int(result.status)  # SciPy's versions number a StopIteration differently

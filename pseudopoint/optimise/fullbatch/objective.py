@@ -84,6 +84,7 @@ class Objective:
         self.lowest, self.best, self.gradient_norm, self.aux = np.inf, _flat(numbers.parts), np.nan, None
         self.evaluations, self.rejected = 0, 0
         self.history: list[Record] = []
+        self.levels: list[float] = []  # the lowest value before each iteration of this precision, and now
         self.began, self.previous = time.perf_counter(), self.best
 
     def __call__(self, x: np.ndarray) -> tuple[float, np.ndarray]:
@@ -151,7 +152,9 @@ class Objective:
         self.numbers, self.data, self.lowest = numbers, data, np.inf
         if self.aux is not None:
             self._keep(cast(self.aux, numbers.dtype))
-        return self(self.best)
+        value, gradient = self(self.best)
+        self.levels = [value]
+        return value, gradient
 
     def record(self, x: np.ndarray, total: int, *, step_size: float | None = None, norm: float | None = None) -> None:
         """Adds the iteration that ended at x, of at most `total`, to the history.
@@ -162,6 +165,7 @@ class Objective:
         norm = self.gradient_norm if norm is None else norm
         self.previous = x.copy()
         seconds, bound = time.perf_counter() - self.began, -self.lowest * self.scale
+        self.levels.append(self.lowest)
         self.history.append(Record(len(self.history) + 1, bound, norm, step, self.rejected, seconds, total))
         if self.keep is not None:
             self.keep(self)

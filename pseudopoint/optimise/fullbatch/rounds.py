@@ -26,6 +26,7 @@ def lbfgsb_in_rounds(
     float32_start: Callable[[Any], bool] | None = None,
     box: tuple[Any, Any] | None = None,
     min_gain: float = 0.0,
+    window: int | None = None,
 ) -> OptimiseResult:
     """Minimises the objective by L-BFGS-B in rounds of 16, 32, 64, … iterations. Not in the papers.
 
@@ -37,15 +38,17 @@ def lbfgsb_in_rounds(
     float32 cannot resolve, is in the model's own precision.
 
     `max_iter` and `box` are those of `lbfgsb`. A round has also converged when, after its first 20 iterations, 10
-    iterations together gain less than `min_gain` in units of the bound. Raises FitError when the start is not finite.
+    iterations together gain less than `min_gain` in units of the bound; with `window`, when so many iterations gain
+    less, in whatever rounds. Raises FitError when the start is not finite.
     """
     length = max_iter if probe is None else ROUND
+    ends: dict[str, Any] = {"box": box, "min_gain": min_gain, "window": window}
 
     def rounds(proceed: Callable[[Any], bool]) -> int:
         nonlocal length
         while True:
             unit = 1.0 if probe is None else units(objective, cast(probe, objective.numbers.dtype))
-            status = descend(objective, max_iter, length=length, unit=unit, box=box, min_gain=min_gain)
+            status = descend(objective, max_iter, length=length, unit=unit, **ends)
             length *= 2
             if status != LIMIT or _spent(objective, max_iter) or not proceed(objective.best_model()):
                 return status
