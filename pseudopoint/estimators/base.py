@@ -31,6 +31,8 @@ from .frames import encoded, gaps, is_lazy, is_table, restored
 from .lazy import over_partitions
 from .saving import rebuilt, tree_of
 from .serving import block_sizes, evaluate, is_plain
+from .updating import TakesMoreRows
+from .warm import learned_by
 
 __all__ = ["AbstractEstimator", "in_units_of_inputs", "start_kernel"]
 
@@ -39,7 +41,7 @@ LARGE_MAP = 2**30  # bytes of a memory map that is not read into memory
 PARAMETERS = "    The parameters are the settings of `pseudopoint.names.Settings` (docs/settings.md)."
 
 
-class AbstractEstimator(BaseEstimator):
+class AbstractEstimator(TakesMoreRows, BaseEstimator):
     """Glue between tables of numbers and the core. Final classes say what the target is."""
 
     if TYPE_CHECKING:  # parameters are attributes by scikit-learn's rules
@@ -65,6 +67,7 @@ class AbstractEstimator(BaseEstimator):
     converged_: Any
     selection_: Any = None  # model files of version 0.1.0 have none of these
     mean_: Any = None
+    centre_: Any = None  # the kernel at the centre of the prior of its lengthscales
     rows_: Any = None  # the number of rows of a fit to a table by name
     outputs_: Any = None  # names of several outputs
     encoder_: Any = None  # of a table, and the names of its columns where `fit` was given it
@@ -134,6 +137,7 @@ class AbstractEstimator(BaseEstimator):
         """X as float64 and y as it is, finite, and weights."""
         checks = {"dtype": np.float64, "ensure_all_finite": False, "ensure_min_samples": 2} | checks
         known = self.columns_ is not None  # then scikit-learn has seen the table
+        checks |= {} if known else {"reset": learned_by(self) is None}
         X, y = check_X_y(X, y, estimator=self, **checks) if known else validated(self, X, y, **checks)
         refuse_non_finite(X, self._names)
         weight = weights(sample_weight, X, self._precision)
@@ -157,6 +161,8 @@ class AbstractEstimator(BaseEstimator):
         scaled = bool(settings.scale_inputs)  # "auto" is, but for a kernel object, whose numbers are in the units of X
         own = in_units_of_inputs(settings)
         scaling = Standardiser.learn(*rows[:3], own or scaled, scale_target, ignore_constant=not own)
+        known = learned_by(self)
+        scaling = scaling if known is None else known.scaled_by(scaling, own)
         said += notes.far_rows(rows[0], scaling, self._names)
         with computing(self._precision), one_blas_thread(), keeping_programs():
             X, y, weight, noise = rows
@@ -172,6 +178,10 @@ class AbstractEstimator(BaseEstimator):
             if coarse:
                 settings = settings._replace(dtype=self._precision)
             data = dataset(X, y, weight, noise, dtype=self._precision)
+            if known is not None:
+                chosen = known.chosen(data, scaling, own, self._precision)
+                start = known.model(settings, scaling, own, self._precision)
+                return self._fit_chosen(known.settings(settings), chosen, known.likelihood, own, said, progress, start)
             settings = self._with_kernel(settings, scaling, float(np.mean(y**2)) if scale_target else 1.0)
             found = searched(settings, described, data, scaling, scale_target)
             if found is not None:
@@ -181,22 +191,22 @@ class AbstractEstimator(BaseEstimator):
                 chosen, said = Chosen(kernel, data, scaling), said + about
             self._fit_chosen(settings, chosen, described, own, said, progress)
 
-    def _fit_chosen(self, settings: Settings, chosen: Any, likelihood, own_units: bool, said: list[str], progress):
+    def _fit_chosen(self, settings: Settings, chosen: Any, likelihood, own_units, said, progress, start=None):
         data = chosen.data
         settings = chosen.placed(settings)
         likelihood = Offset.around(likelihood, np.asarray(data.y), np.asarray(data.weight))
-        fitted = fit_model(chosen.kernel, likelihood, data, settings, progress, chosen.warm)
+        fitted = fit_model(chosen.kernel, likelihood, data, settings, progress, chosen.warm, start)
         self.selection_ = table(chosen.trials + fitted.trials)
         self._keep(chosen, fitted, own_units, said, fitted.history[-1].total if fitted.history else 0)
 
     def _keep(self, chosen: Any, fitted: Fitted, own_units: bool, said: list[str], limit: int):
         host, scaling = lambda tree: jax.tree.map(np.asarray, tree), chosen.scaling
         observed, fitted = chosen.of_target(fitted)
-        self.kernel_ = host(fitted.model.kernel)
+        self.kernel_, self.centre_ = host(fitted.model.kernel), host(chosen.kernel)
         self.likelihood_, self.mean_ = observed.parts()
         self.standardiser_, self.predictor_ = scaling, host(fitted.predictor)
         if own_units:  # the kernel is `InUnits`; from here on all is in the units of X
-            self.kernel_ = self.kernel_.kernel
+            self.kernel_, self.centre_ = self.kernel_.kernel, self.centre_.kernel
             self.standardiser_ = scaling.of_target()
             self.predictor_ = self.predictor_.moved(self.kernel_, scaling.points)
         points = fitted.model.posterior.points

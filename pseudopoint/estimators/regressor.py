@@ -38,6 +38,8 @@ from .lazy import ScoresPartitions, over_partitions
 from .left_out import densities
 from .serving import apply_learned, evaluate, in_blocks
 from .targets import check_target, regression_likelihood
+from .updating import target_of_numbers
+from .warm import learned_by, refuse_other_classes
 
 __all__ = ["GPRegressor"]
 
@@ -112,6 +114,7 @@ class GPRegressor(ScoresPartitions, RegressorMixin, AbstractEstimator):
         scale_target: bool = True,
         dtype: names.Dtype = "auto",
         random_state: int | np.random.RandomState | None = 0,
+        warm_start: bool = False,
     ):
         store(locals())
 
@@ -187,11 +190,16 @@ class GPRegressor(ScoresPartitions, RegressorMixin, AbstractEstimator):
         constant = bool(np.all(seen == seen[0]))
         if constant and likelihood.support == "classes":  # one level has no edge to another
             likelihood = regression_likelihood("gaussian", settings.initial_noise)
-        self.levels_, self.outputs_ = likelihood.levels(seen), None
+        before, self.levels_ = self.levels_, likelihood.levels(seen)
+        if (started := learned_by(self)) is not None:
+            refuse_other_classes(before, self.levels_, "levels")
+        self.outputs_ = None
         target = y
         if self.levels_ is not None:
             target = np.searchsorted(self.levels_, y).clip(0, len(self.levels_) - 1).astype(np.float64)
         rates = None if exposure is None else Rates.of(likelihood, target, weight, checked_exposure(exposure, X))
+        if rates is not None and started is not None:
+            rates.begin(self)
         if rates is not None:
             target, weight, likelihood = rates.y, rates.weight, rates.target
         scale_target = settings.scale_target and likelihood.support == "real"
@@ -227,7 +235,8 @@ class GPRegressor(ScoresPartitions, RegressorMixin, AbstractEstimator):
         moved = shift(self, exposure, rows)
         if return_cov:
             self._refuse_many(rows)
-            return self._joint_moments(rows) if self.outputs_ is None else outputs.joint_moments(self, rows)
+            of = predictive.joint_moments if self.outputs_ is None else outputs.joint_moments
+            return of(self, rows)
         if not return_std and self.levels_ is None:
             return self._in_units(evaluate(self, predictive.mean, rows, *moved).T)
         mean, std = self._moments(rows, *moved)
@@ -347,6 +356,9 @@ class GPRegressor(ScoresPartitions, RegressorMixin, AbstractEstimator):
         apply = partial(apply_learned, predictive.mean_of_paths, structure, leaves)
         return lambda X: fitted._in_units(in_blocks(fitted, apply, width, fitted._inputs(X)))
 
+    def _coded(self, y):
+        return target_of_numbers(self, y)
+
     def _in_units(self, y):
         if self.levels_ is not None:
             return np.interp(y, np.arange(len(self.levels_)), self.levels_)
@@ -372,27 +384,6 @@ class GPRegressor(ScoresPartitions, RegressorMixin, AbstractEstimator):
         N, most = len(rows), MAX_JOINT_ROWS // len(self.outputs_ or (1,))
         if N > most:
             raise ValueError(f"{N} rows together need a {N}² matrix: pass at most {most}")
-
-    def _joint_moments(self, rows):
-        """Mean and joint covariance of y in its own units, at rows that were checked."""
-        warped = self.likelihood_.warped
-        inner = self.likelihood_ if warped is None else warped[0]
-        if not inner.additive:
-            raise ValueError(
-                f"return_cov is for real targets with noise, y = f + noise; the likelihood {self.likelihood_.name} has "
-                "return_std"
-            )
-        mean, std = self._moments(rows)
-        with computing(self._precision):
-            X = self.standardiser_.inputs(rows, self._precision)
-            w, K = (np.asarray(x, np.float64) for x in predictive.joint(self.predictor_, inner, X))
-        K = 0.5 * (K + K.T) if warped is None else self.likelihood_.covariance(w, 0.5 * (K + K.T))
-        with np.errstate(over="ignore"):
-            covariance = (K * self.standardiser_.target_scale) * self.standardiser_.target_scale
-            np.fill_diagonal(covariance, std**2)
-        if not np.isfinite(covariance).all():
-            raise ValueError("the covariance is too large a number in squared units of y: ask for return_std")
-        return mean, covariance
 
 
 def _cut(*arrays):
