@@ -158,18 +158,14 @@ class AbstractEstimator(TakesMoreRows, BaseEstimator):
         if len(rows[1]) <= MERGED_ROWS:  # beyond, sorting the rows costs more than their repetitions
             rows = merge_duplicates(*rows)
             said += notes.merged_rows(int(np.count_nonzero(given[2])), len(rows[1]))
-        scaled = bool(settings.scale_inputs)  # "auto" is, but for a kernel object, whose numbers are in the units of X
-        own = in_units_of_inputs(settings)
-        scaling = Standardiser.learn(*rows[:3], own or scaled, scale_target, ignore_constant=not own)
-        known = learned_by(self)
+        # "auto" is scaled, but for a kernel object, whose numbers are in the units of X.
+        scaled, own = bool(settings.scale_inputs), in_units_of_inputs(settings)
+        scaling, known = Standardiser.learn(*rows[:3], own or scaled, scale_target, not own), learned_by(self)
         scaling = scaling if known is None else known.scaled_by(scaling, own)
         said += notes.far_rows(rows[0], scaling, self._names)
         with computing(self._precision), one_blas_thread(), keeping_programs():
-            X, y, weight, noise = rows
-            X, y = scaling.inputs(X, self._precision), scaling.target(y)
+            X, y, weight = scaling.inputs(rows[0], self._precision), scaling.target(rows[1]), rows[2]
             refuse_large(y, self._precision)
-            with np.errstate(over="ignore"):  # noise beyond which a row tells nothing more; the square may overflow
-                noise = np.minimum(noise / scaling.target_scale / scaling.target_scale, LARGEST[self._precision])
             coarse = notes.single_precision(rows[0]) if own or not scaled else []
             said += coarse if self._precision == "float32" else []
             described = likelihood(y, weight)
@@ -177,19 +173,23 @@ class AbstractEstimator(TakesMoreRows, BaseEstimator):
                 _refuse_unfit(described, scaling.target(given[1]), *given[1:3])
             if coarse:
                 settings = settings._replace(dtype=self._precision)
-            data = dataset(X, y, weight, noise, dtype=self._precision)
+            data = dataset(X, y, weight, _scaled_noise(rows[3], scaling, self._precision), dtype=self._precision)
             if known is not None:
-                chosen = known.chosen(data, scaling, own, self._precision)
-                start = known.model(settings, scaling, own, self._precision)
-                return self._fit_chosen(known.settings(settings), chosen, known.likelihood, own, said, progress, start)
+                return self._fit_again(known, settings, data, scaling, own, said, progress)
             settings = self._with_kernel(settings, scaling, float(np.mean(y**2)) if scale_target else 1.0)
             found = searched(settings, described, data, scaling, scale_target)
-            if found is not None:
-                chosen = as_chosen(found, rows[0], data, scaling, self._precision)
-            else:
+            if found is None:
                 kernel, about = start_kernel(settings, X, y, scale_target, scaling if own else None)
                 chosen, said = Chosen(kernel, data, scaling), said + about
+            else:
+                chosen = as_chosen(found, rows[0], data, scaling, self._precision)
             self._fit_chosen(settings, chosen, described, own, said, progress)
+
+    def _fit_again(self, known: Any, settings: Settings, data: Any, scaling: Standardiser, own: bool, said, progress):
+        """The fit that starts where the last one ended."""
+        chosen = known.chosen(data, scaling, own, self._precision)
+        start = known.model(settings, scaling, own, self._precision)
+        self._fit_chosen(known.settings(settings), chosen, known.likelihood, own, said, progress, start)
 
     def _fit_chosen(self, settings: Settings, chosen: Any, likelihood, own_units, said, progress, start=None):
         data = chosen.data
@@ -347,6 +347,12 @@ class AbstractEstimator(TakesMoreRows, BaseEstimator):
             if model.encoder_ is None and isinstance(extra, dict) and isinstance(extra.get("encoder"), dict):
                 model.encoder_ = restored(extra["encoder"])  # the command line keeps it there
             return model, extra
+
+
+def _scaled_noise(noise: np.ndarray, scaling: Standardiser, precision: str) -> np.ndarray:
+    """Beyond the largest a row tells nothing more; the square of the scale may overflow."""
+    with np.errstate(over="ignore"):
+        return np.minimum(noise / scaling.target_scale / scaling.target_scale, LARGEST[precision])
 
 
 def in_units_of_inputs(settings: Settings) -> bool:
