@@ -355,13 +355,23 @@ def described(settings: Any) -> dict[str, Setting]:
 
 
 SETTINGS = described(Settings)
+# Parameters of the estimators alone.
+ESTIMATORS: dict[str, Setting] = {
+    "warm_start": Setting(
+        "Whether the next fit starts where the last one ended: kernel, likelihood, scaling, warps and inducing points "
+        "are those learned, and nothing is searched for.",
+        python="Settings that say how these start have no effect then. Columns and classes have to be the same.",
+        kind=bool,
+        default=False,
+    )
+}
 
 
 def parameters(signature: Mapping[str, tuple[Any, Any]]) -> str:
     """The parameters of an estimator for its docstring, in numpydoc's form, from (type, default) of each."""
     lines = []
     for name, (kind, default) in signature.items():
-        setting = SETTINGS[name]
+        setting = (SETTINGS | ESTIMATORS)[name]
         lines += _wrapped(f"{name} : default {default!r}", 4) + _wrapped(f"{setting.help} {setting.python}", 8)
         lines += [line for word in literals(kind) for line in _wrapped(f"{word!r}: {setting.words[word]}.", 12)]
     return "\n".join(lines)
@@ -382,14 +392,14 @@ PAGE = """# Settings
 `GPRegressor(NAME=...)`, `GPClassifier(NAME=...)`, or `pseudopoint fit --NAME ...` with hyphens for underscores. This
 page is made from `pseudopoint/names.py` by `python -m pseudopoint.names > docs/settings.md`. Defaults are those of
 `GPRegressor`; `GPClassifier` has `batch_size=512`, and no `bound`, `initial_noise`, `num_latents`, `outputs`,
-`target_warp` and `scale_target`.
+`target_warp` and `scale_target`. `warm_start` is of Python alone.
 """
 
 
 def page() -> str:
     """docs/settings.md: every setting and its words."""
     parts = [PAGE]
-    for name, setting in SETTINGS.items():
+    for name, setting in (SETTINGS | ESTIMATORS).items():
         default = "" if setting.default is None else f" Default: `{setting.default}`."
         parts.append(f"\n## {name}\n\n{setting.help}{default}\n")
         parts += [f"\nIn Python: {setting.python}\n"] if setting.python else []

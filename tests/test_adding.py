@@ -147,15 +147,16 @@ def test_the_words_of_a_setting_are_those_of_its_type_and_all_have_help(name):
 @pytest.mark.parametrize("cls", [GPRegressor, GPClassifier])
 def test_the_signature_of_an_estimator_has_the_settings_in_their_order_with_their_words_and_defaults(cls):
     given, text = inspect.signature(cls).parameters, str(cls.__doc__)
-    assert list(given) == [name for name in SETTINGS if cls is GPRegressor or name not in ONLY["regression"]]
+    every = SETTINGS | names.ESTIMATORS
+    assert list(given) == [name for name in every if cls is GPRegressor or name not in ONLY["regression"]]
     for name, parameter in given.items():
-        words = dict(SETTINGS[name].words)
+        words = dict(every[name].words)
         if name == "likelihood":
             words = names.REGRESSION if cls is GPRegressor else names.CLASSIFICATION
         assert literals(parameter.annotation) == list(words), name
-        default = OWN_DEFAULTS.get(name, SETTINGS[name].default) if cls is GPClassifier else SETTINGS[name].default
+        default = OWN_DEFAULTS.get(name, every[name].default) if cls is GPClassifier else every[name].default
         assert parameter.default == default, name
-        assert f"\n    {name} : default {default!r}\n        {SETTINGS[name].help[:40]}" in text
+        assert f"\n    {name} : default {default!r}\n        {every[name].help[:40]}" in text
         assert all(f"            {word!r}: " in text for word in words)
     stored: dict[str, Any] = {name: name for name in given}
     assert cls(**stored).get_params() == stored

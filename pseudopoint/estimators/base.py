@@ -34,6 +34,8 @@ from .lazy import over_partitions
 from .means import around_mean
 from .saving import rebuilt, tree_of
 from .serving import block_sizes, evaluate, is_plain
+from .updating import TakesMoreRows
+from .warm import learned_by
 
 __all__ = ["AbstractEstimator", "in_units_of_inputs", "start_kernel"]
 
@@ -42,7 +44,7 @@ LARGE_MAP = 2**30  # bytes of a memory map that is not read into memory
 PARAMETERS = "    The parameters are the settings of `pseudopoint.names.Settings` (docs/settings.md)."
 
 
-class AbstractEstimator(BaseEstimator):
+class AbstractEstimator(TakesMoreRows, BaseEstimator):
     """Glue between tables of numbers and the core. Final classes say what the target is."""
 
     if TYPE_CHECKING:  # parameters are attributes by scikit-learn's rules
@@ -70,6 +72,7 @@ class AbstractEstimator(BaseEstimator):
     selection_: Any = None  # model files of version 0.1.0 have none of these
     mean_: Any = None
     mean_function_: Any = None
+    centre_: Any = None  # the kernel at the centre of the prior of its lengthscales
     rows_: Any = None  # the number of rows of a fit to a table by name
     outputs_: Any = None  # names of several outputs
     encoder_: Any = None  # of a table, and the names of its columns where `fit` was given it
@@ -139,6 +142,7 @@ class AbstractEstimator(BaseEstimator):
         """X as float64 and y as it is, finite, and weights."""
         checks = {"dtype": np.float64, "ensure_all_finite": False, "ensure_min_samples": 2} | checks
         known = self.columns_ is not None  # then scikit-learn has seen the table
+        checks |= {} if known else {"reset": learned_by(self) is None}
         X, y = check_X_y(X, y, estimator=self, **checks) if known else validated(self, X, y, **checks)
         refuse_non_finite(X, self._names)
         weight = weights(sample_weight, X, self._precision)
@@ -159,16 +163,14 @@ class AbstractEstimator(BaseEstimator):
         if len(rows[1]) <= MERGED_ROWS:  # beyond, sorting the rows costs more than their repetitions
             rows = merge_duplicates(*rows)
             said += notes.merged_rows(int(np.count_nonzero(given[2])), len(rows[1]))
-        scaled = bool(settings.scale_inputs)  # "auto" is, but for a kernel object, whose numbers are in the units of X
-        own = in_units_of_inputs(settings)
-        scaling = Standardiser.learn(*rows[:3], own or scaled, scale_target, ignore_constant=not own)
+        # "auto" is scaled, but for a kernel object, whose numbers are in the units of X.
+        scaled, own = bool(settings.scale_inputs), in_units_of_inputs(settings)
+        scaling, known = Standardiser.learn(*rows[:3], own or scaled, scale_target, not own), learned_by(self)
+        scaling = scaling if known is None else known.scaled_by(scaling, own)
         said += notes.far_rows(rows[0], scaling, self._names)
         with computing(self._precision), one_blas_thread(), keeping_programs():
-            X, y, weight, noise = rows
-            X, y = scaling.inputs(X, self._precision), scaling.target(y)
+            X, y, weight = scaling.inputs(rows[0], self._precision), scaling.target(rows[1]), rows[2]
             refuse_large(y, self._precision)
-            with np.errstate(over="ignore"):  # noise beyond which a row tells nothing more; the square may overflow
-                noise = np.minimum(noise / scaling.target_scale / scaling.target_scale, LARGEST[self._precision])
             coarse = notes.single_precision(rows[0]) if own or not scaled else []
             said += coarse if self._precision == "float32" else []
             described = likelihood(y, weight)
@@ -176,33 +178,42 @@ class AbstractEstimator(BaseEstimator):
                 _refuse_unfit(described, scaling.target(given[1]), *given[1:3])
             if coarse:
                 settings = settings._replace(dtype=self._precision)
-            data = dataset(X, y, weight, noise, dtype=self._precision)
+            data = dataset(X, y, weight, _scaled_noise(rows[3], scaling, self._precision), dtype=self._precision)
+            if known is not None:
+                return self._fit_again(known, settings, data, scaling, own, said, progress)
             settings = self._with_kernel(settings, scaling, float(np.mean(y**2)) if scale_target else 1.0)
             found = searched(settings, described, data, scaling, scale_target, tails=True)
-            if found is not None:
-                chosen = as_chosen(found, rows[0], data, scaling, self._precision)
-            else:
+            if found is None:
                 kernel, about = start_kernel(settings, X, y, scale_target, scaling if own else None)
                 chosen, said = Chosen(kernel, data, scaling), said + about
+            else:
+                chosen = as_chosen(found, rows[0], data, scaling, self._precision)
             self._fit_chosen(settings, chosen, described, own, said, progress)
 
-    def _fit_chosen(self, settings: Settings, chosen: Any, likelihood, own_units: bool, said: list[str], progress):
+    def _fit_again(self, known: Any, settings: Settings, data: Any, scaling: Standardiser, own: bool, said, progress):
+        """The fit that starts where the last one ended."""
+        chosen = known.chosen(data, scaling, own, self._precision)
+        start = known.model(settings, scaling, own, self._precision)
+        self._fit_chosen(known.settings(settings), chosen, known.likelihood, own, said, progress, start)
+
+    def _fit_chosen(self, settings: Settings, chosen: Any, likelihood, own_units, said, progress, start=None):
         data = chosen.data
         settings = chosen.placed(settings)
         likelihood = around_mean(settings, likelihood, data)
-        fitted = fit_model(chosen.kernel, likelihood, data, settings, progress, chosen.warm, chosen.degrees)
+        given = progress, chosen.warm, chosen.degrees, start
+        fitted = fit_model(chosen.kernel, likelihood, data, settings, *given)
         self.selection_ = table(chosen.trials + fitted.trials)
         self._keep(chosen, fitted, own_units, said, fitted.history[-1].total if fitted.history else 0)
 
     def _keep(self, chosen: Any, fitted: Fitted, own_units: bool, said: list[str], limit: int):
         host, scaling = lambda tree: jax.tree.map(np.asarray, tree), chosen.scaling
         observed, fitted = chosen.of_target(fitted)
-        self.kernel_ = host(fitted.model.kernel)
+        self.kernel_, self.centre_ = host(fitted.model.kernel), host(chosen.kernel)
         self.likelihood_, self.mean_ = observed.parts()
         self.mean_function_ = observed.mean_function
         self.standardiser_, self.predictor_ = scaling, host(fitted.predictor)
         if own_units:  # the kernel is `InUnits`; from here on all is in the units of X
-            self.kernel_ = self.kernel_.kernel
+            self.kernel_, self.centre_ = self.kernel_.kernel, self.centre_.kernel
             self.standardiser_ = scaling.of_target()
             self.predictor_ = self.predictor_.moved(self.kernel_, scaling.points)
             if self.mean_function_ is not None:
@@ -348,6 +359,12 @@ class AbstractEstimator(BaseEstimator):
             if model.encoder_ is None and isinstance(extra, dict) and isinstance(extra.get("encoder"), dict):
                 model.encoder_ = restored(extra["encoder"])  # the command line keeps it there
             return model, extra
+
+
+def _scaled_noise(noise: np.ndarray, scaling: Standardiser, precision: str) -> np.ndarray:
+    """Beyond the largest a row tells nothing more; the square of the scale may overflow."""
+    with np.errstate(over="ignore"):
+        return np.minimum(noise / scaling.target_scale / scaling.target_scale, LARGEST[precision])
 
 
 def in_units_of_inputs(settings: Settings) -> bool:

@@ -20,6 +20,8 @@ from .frames import given
 from .lazy import ScoresPartitions, over_partitions
 from .serving import evaluate
 from .targets import class_likelihood
+from .updating import target_of_classes
+from .warm import learned_by, refuse_other_classes
 
 __all__ = ["GPClassifier"]
 
@@ -78,6 +80,7 @@ class GPClassifier(ScoresPartitions, ClassifierMixin, AbstractEstimator):
         scale_inputs: names.ScaleInputs = "auto",
         dtype: names.Dtype = "auto",
         random_state: int | np.random.RandomState | None = 0,
+        warm_start: bool = False,
     ):
         store(locals())
 
@@ -117,7 +120,9 @@ class GPClassifier(ScoresPartitions, ClassifierMixin, AbstractEstimator):
             warnings.filterwarnings("ignore", "The number of unique classes")  # a note says so
             check_classification_targets(y)
         seen = weight > 0
-        self.classes_ = np.unique(y[seen])
+        known, self.classes_ = getattr(self, "classes_", None), np.unique(y[seen])
+        if learned_by(self) is not None:
+            refuse_other_classes(known, self.classes_, "classes")
         rows = X[seen], np.searchsorted(self.classes_, y[seen]).astype(np.float64), weight[seen], np.zeros(seen.sum())
         if len(self.classes_) == 1:
             self._learn_one_class(settings, rows, progress)
@@ -161,6 +166,11 @@ class GPClassifier(ScoresPartitions, ClassifierMixin, AbstractEstimator):
 
     def _predictions(self, X):
         return self.predict_proba(X)
+
+    def _coded(self, y):
+        if len(self.classes_) == 1:
+            raise ValueError("the fit saw one class only, so that it learned nothing to update: fit to all rows")
+        return target_of_classes(self, y)
 
     def _outputs(self):
         classes = len(self.classes_)

@@ -43,6 +43,10 @@ class Rates(NamedTuple):
             target = target._replace(make=lambda y, weight: _scaled(likelihood, unit))
         return cls(target, y / E, weight * E, unit, float(weight @ constant))
 
+    def begin(self, model: Any) -> None:
+        """The estimator with λ a rate for an exposure of `unit`, before a fit that starts from what it learned."""
+        model.likelihood_ = _scaled(model.likelihood_, self.unit)
+
     def finish(self, model: Any) -> None:
         """The fitted estimator with λ a rate for an exposure of 1, and its bounds those of the counts."""
         model.likelihood_ = _scaled(model.likelihood_, 1 / self.unit)

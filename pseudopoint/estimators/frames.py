@@ -5,6 +5,7 @@ pandas and pyarrow are imported when the first table comes: arrays do without.
 """
 
 import warnings
+from dataclasses import replace
 from typing import Any, NamedTuple, get_args
 
 import narwhals as nw
@@ -13,6 +14,7 @@ from sklearn.utils.validation import check_consistent_length, column_or_1d, vali
 
 from ..persistence import ModelFileError
 from .checks import validated
+from .warm import learned_by
 
 __all__ = ["Given", "as_pandas", "encoded", "gaps", "given", "is_lazy", "is_table", "restored"]
 
@@ -58,8 +60,12 @@ def given(model: Any, X: Any, y: Any, *columns: Any, classes: bool, encoder: Any
     of the model, and scikit-learn's names and number of columns. Raises TableError, a ValueError, where the table
     cannot be encoded.
     """
+    started, before = learned_by(model) is not None, (model.encoder_, model.columns_)
     model.encoder_, model.columns_ = encoder, None
-    if not is_table(X):
+    frame = as_pandas(X) if is_table(X) else None
+    if started:
+        _refuse_other_columns(before[1], None if frame is None else list(frame.columns))
+    if frame is None:
         return Given(X, y, columns)
     import pandas as pd
 
@@ -67,20 +73,29 @@ def given(model: Any, X: Any, y: Any, *columns: Any, classes: bool, encoder: Any
 
     if y is None:
         raise ValueError(f"{type(model).__name__} requires y to be passed, but the target y is None")
-    frame = as_pandas(X)
     validate_data(model, _named(X, frame), skip_check_array=True)
     target, name = _target(y, frame)
     if not classes and pd.api.types.is_bool_dtype(target.dtype):
         target = target.astype("Float64")
     whole = frame.assign(**{name: target})
     there, dropped = drop_missing_target(whole, name, classes)
-    encoder, notes = TableEncoder.learn(there, name, classes)
+    if started:
+        encoder, notes = replace(before[0], target_name=name), []
+    else:
+        encoder, notes = TableEncoder.learn(there, name, classes)
     rows = there.index.to_numpy() + 1
     model.encoder_, model.columns_ = encoder, list(frame.columns)
     said = [f"{dropped} rows were dropped because their target is missing"] if dropped else []
     y = target.loc[there.index].to_numpy() if classes else encoder.target(there)
     further = tuple(_taken(column, rows, len(frame)) for column in columns)
     return Given(encoder.inputs(there)[0], y, further, rows, (*said, *notes))
+
+
+def _refuse_other_columns(known: list[str] | None, columns: list[str] | None) -> None:
+    """Raises ValueError where the columns are not those of the fit that is started from; None are those of an array."""
+    if known != columns:
+        was, now = ("an array" if each is None else f"a table of {', '.join(each)}" for each in (known, columns))
+        raise ValueError(f"warm_start=True starts from a fit to {was}, and X is {now}: give the same columns")
 
 
 def encoded(model: Any, X: Any) -> np.ndarray:

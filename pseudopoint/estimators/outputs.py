@@ -23,6 +23,7 @@ from .checks import numbers, refuse_large
 from .choosing import Chosen, given_points, searched
 from .frames import as_pandas, given, is_table
 from .serving import evaluate
+from .warm import learned_by
 
 __all__ = [
     "density_of_outputs",
@@ -112,6 +113,8 @@ class Stacked(NamedTuple):
 def fit_outputs(model: Any, X: Any, Y: Any, refused: dict[str, Any], sample_weight: Any, progress: Progress | None):
     """`GPRegressor.fit` of several outputs, on a copy of the estimator. Raises ValueError."""
     settings = model._settings()
+    if learned_by(model) is not None:
+        raise ValueError("warm_start is for one output: fit several with warm_start=False")
     names, Y = _matrix(Y)
     _refuse(settings, refused, len(names))
     some = ~np.isnan(Y).all(axis=1)

@@ -40,6 +40,8 @@ from .lazy import ScoresPartitions, over_partitions
 from .left_out import densities
 from .serving import apply_learned, evaluate, in_blocks
 from .targets import check_target, regression_likelihood
+from .updating import target_of_numbers
+from .warm import learned_by, refuse_other_classes
 
 __all__ = ["GPRegressor"]
 
@@ -116,6 +118,7 @@ class GPRegressor(ScoresPartitions, RegressorMixin, AbstractEstimator):
         scale_target: bool = True,
         dtype: names.Dtype = "auto",
         random_state: int | np.random.RandomState | None = 0,
+        warm_start: bool = False,
     ):
         store(locals())
 
@@ -191,11 +194,16 @@ class GPRegressor(ScoresPartitions, RegressorMixin, AbstractEstimator):
         constant = bool(np.all(seen == seen[0]))
         if constant and likelihood.support == "classes":  # one level has no edge to another
             likelihood = regression_likelihood("gaussian", settings.initial_noise)
-        self.levels_, self.outputs_ = likelihood.levels(seen), None
+        before, self.levels_ = self.levels_, likelihood.levels(seen)
+        if (started := learned_by(self)) is not None:
+            refuse_other_classes(before, self.levels_, "levels")
+        self.outputs_ = None
         target = y
         if self.levels_ is not None:
             target = np.searchsorted(self.levels_, y).clip(0, len(self.levels_) - 1).astype(np.float64)
         rates = None if exposure is None else Rates.of(likelihood, target, weight, checked_exposure(exposure, X))
+        if rates is not None and started is not None:
+            rates.begin(self)
         if rates is not None:
             target, weight, likelihood = rates.y, rates.weight, rates.target
         scale_target = settings.scale_target and likelihood.support == "real"
@@ -231,7 +239,8 @@ class GPRegressor(ScoresPartitions, RegressorMixin, AbstractEstimator):
         moved = shift(self, exposure, rows)
         if return_cov:
             self._refuse_many(rows)
-            return joint_moments(self, rows) if self.outputs_ is None else outputs.joint_moments(self, rows)
+            of = joint_moments if self.outputs_ is None else outputs.joint_moments
+            return of(self, rows)
         if not return_std and self.levels_ is None:
             return self._in_units(evaluate(self, predictive.mean, rows, *moved).T)
         mean, std = self._moments(rows, *moved)
@@ -350,6 +359,9 @@ class GPRegressor(ScoresPartitions, RegressorMixin, AbstractEstimator):
         width = n * (features + len(self.predictor_.Zv)) * self.likelihood_.latents
         apply = partial(apply_learned, predictive.mean_of_paths, structure, leaves)
         return lambda X: fitted._in_units(in_blocks(fitted, apply, width, fitted._inputs(X)))
+
+    def _coded(self, y):
+        return target_of_numbers(self, y)
 
     def _in_units(self, y):
         if self.levels_ is not None:

@@ -30,6 +30,7 @@ from .checkpoints import fingerprint, opened
 from .choosing import Chosen, searched, table
 from .frames import is_lazy
 from .means import around_mean
+from .warm import learned_by
 
 __all__ = ["Streaming", "fit_streamed", "learn_source"]
 
@@ -73,6 +74,8 @@ def fit_streamed(model: Any, X: Any, y: Any, refused: dict[str, Any], checkpoint
             raise ValueError(
                 f"{name} needs the rows in memory: leave it out of a fit to a table by name or a checkpoint"
             )
+    if learned_by(model) is not None:
+        raise ValueError("warm_start needs the rows in memory: fit a table by name with warm_start=False")
     options = {"checkpoint": checkpoint, "resume": resume, "progress": progress}
     if is_lazy(X):
         return model._fit_source(Streaming(*dask_source(X, y, TARGET), **options))

@@ -1,6 +1,7 @@
 """Posterior families, and the one thing that predicts."""
 
 from .base import *
+from .carried import *
 from .closed_form import *
 from .diagonal import *
 from .latents import *

@@ -143,6 +143,11 @@ class Predictors(eqx.Module):
         """Mean and variance of every f at the rows of X, each [C, N]."""
         return self.map(lambda predictor: predictor(X))
 
+    def like(self, each: Predictor) -> "Predictors":
+        """Predictors of `each`, all of whose numbers have a leading axis C, that share what these do."""
+        share, own = _split(each, Predictor.common)
+        return Predictors(share if self.separate else jax.tree.map(lambda x: x[0], share), own, self.separate)
+
     def moved(self, kernel: AbstractKernel, to: Callable[[Any], Any]) -> "Predictors":
         """`Predictor.moved` of predictors with one kernel."""
         nowhere = jax.tree.map(lambda _: None, kernel)  # `own` has None where `share` has numbers

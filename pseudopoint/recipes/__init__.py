@@ -6,6 +6,7 @@ from .methods import fit_model
 from .search import Found, search
 from .settings import COLLAPSED_ROWS, Fitted, Settings, Trial, choose_method, choose_num_inducing
 from .streamed import fit_rows
+from .update import Updated, add_points, update, update_varying
 
 __all__ = [
     "COLLAPSED_ROWS",
@@ -16,9 +17,13 @@ __all__ = [
     "Nothing",
     "Settings",
     "Trial",
+    "Updated",
+    "add_points",
     "choose_method",
     "choose_num_inducing",
     "fit_model",
     "fit_rows",
     "search",
+    "update",
+    "update_varying",
 ]

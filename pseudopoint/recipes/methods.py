@@ -47,11 +47,14 @@ from .settings import COLLAPSED_ROWS, Fitted, Settings, choose_method, most_iter
 from .starts import (
     ERROR_ROWS,
     SAMPLE_ITERATIONS,
+    Warm,
+    begun,
     from_kernel,
     place_points,
     start_plain,
     start_raced,
     start_sparse,
+    with_learned_q,
 )
 from .tails import fit_tails, with_better_noise
 
@@ -61,7 +64,7 @@ FLOAT32_ROWS = 1500  # from which an exact fit gains by a start in float32 more 
 # Steps and rate of Adam for likelihoods whose rows tell less of the latent function than those of a Gaussian do.
 MORE_STEPS, HIGHER_RATE = 3000, 0.05
 
-Fit = Callable[[Model, Dataset, Settings, Progress | None, Model | None], Fitted]
+Fit = Callable[[Model, Dataset, Settings, Progress | None, Warm | None], Fitted]
 
 
 def fit_model(
@@ -72,30 +75,33 @@ def fit_model(
     progress: Progress | None = None,
     warm: Model | None = None,
     degrees: float | None = None,
+    learned: Model | None = None,
 ) -> Fitted:
     """A model of `data` (standardised, [N, D]) by `settings.method`.
 
     `warm` is a model with a Gaussian likelihood whose hyperparameters are a better start than those of `kernel`, around
     which the prior of lengthscales is; for another likelihood, its kernel. With `degrees` of freedom beside it, for a
-    Gaussian likelihood, the noise is Student-t, unless rows left out are predicted better under normal noise.
+    Gaussian likelihood, the noise is Student-t, unless rows left out are predicted better under normal noise. `learned`
+    is where an earlier fit ended, with `likelihood`, and with a `Whitened` posterior where its q is the start of q.
 
     Raises FitError with cause and remedy when a covariance matrix cannot be factorised, the fit is not finite, or the
     method does not suit the likelihood.
     """
     method, reason, run = _chosen(settings, likelihood, len(data))
-    warm = None if warm is None else cast(Model(warm.kernel, warm.likelihood), data.X.dtype)
+    found = None if warm is None else Warm(Model(warm.kernel, warm.likelihood))
+    at = cast(found if learned is None else Warm(learned, learned=True), data.X.dtype)
     start = cast(Model(kernel, likelihood), data.X.dtype)
     refuse_unfit_priors(start, settings)
     if warm is None or degrees is None:
-        fitted = _with_normal_noise(run, start, data, settings, progress, warm, method)
+        fitted = _with_normal_noise(run, start, data, settings, progress, at, method)
     elif method == "svgp":
         scale = float(np.sqrt(warm.likelihood.gaussian_noise))  # pyright: ignore[reportArgumentType]
         start = Model(kernel, StudentT(scale, degrees))
-        fitted = _fit_minibatches(cast(start, data.X.dtype), data, settings, progress, warm)
+        fitted = _fit_minibatches(cast(start, data.X.dtype), data, settings, progress, at)
     else:
-        fitted = fit_tails(run, start, data, settings, progress, warm, degrees)
+        fitted = fit_tails(run, start, data, settings, progress, at, degrees)
         if noise_may_vary(settings, method, data):
-            normal = _with_normal_noise(run, start, data, settings, None, warm, method)
+            normal = _with_normal_noise(run, start, data, settings, None, at, method)
             fitted = with_better_noise(fitted, normal)
     if not np.isfinite(fitted.bound):
         raise FitError(explain(fitted.model, data))
@@ -164,7 +170,7 @@ def _fit_by(method, likelihood) -> Fit:
 def _fit_whole(bound, model, data, settings, progress, warm=None) -> Fitted:
     """A bound of the full Gaussian process, N³, by a compiled program."""
     prior = LengthscalePrior.around(model.kernel, settings)
-    start = from_kernel(model, warm) if model.likelihood.gaussian_noise is None else warm or model
+    start = (from_kernel if model.likelihood.gaussian_noise is None else begun)(model, warm)
     result = maximise(OfBound(bound, solved=True), prior, start, data, settings.max_iter or 200, progress)
     report = result.aux._replace(predictor=result.aux.predictor.first(len(data)))
     return fitted_by(result, report, ())
@@ -179,7 +185,7 @@ def _fit_exact(model, data, settings, progress, warm=None) -> Fitted:
         few = sample(data, ERROR_ROWS, settings.seed)
         float32_start = float32_start_of(model.kernel, few, float(np.sum(np.asarray(data.weight))), few.X)
     climb = partial(maximise, OfBound(given_evidence), prior, host=evidence_on_host)
-    large, model = len(data) > 2 * EXACT_SAMPLE, warm or model
+    large, model = len(data) > 2 * EXACT_SAMPLE, begun(model, warm)
     if large and warm is None:  # most iterations are on a sample, where one costs a tenth or less
         few = sample(data, EXACT_SAMPLE, settings.seed)
         model = climb(model, few, min(SAMPLE_ITERATIONS, 10 * max_iter), None).model
@@ -198,6 +204,7 @@ def _fit_collapsed(model, data, settings, progress, warm=None) -> Fitted:
 def _fit_orthogonal(model, data, settings, progress, warm=None) -> Fitted:
     """The collapsed bound of the orthogonal family."""
     prior = LengthscalePrior.around(model.kernel, settings)
+    model = begun(model, warm)
     Z, O, notes = place_points(model, data, settings)
     model = Model(model.kernel, model.likelihood, CollapsedDecoupled(Z, O))
     return _maximised(collapsed_orthogonal, prior, model, data, settings, progress, notes)
@@ -226,6 +233,7 @@ def _fit_profile(model, data, settings, progress, warm=None) -> Fitted:
     """The bound at its best q, which an inner loop of natural gradients finds at every step of L-BFGS-B."""
     prior = LengthscalePrior.around(model.kernel, settings)
     model, notes = start_raced(from_kernel(model, warm), data, settings, prior)
+    model = with_learned_q(model, warm)
     result, bound = maximise_profile(prior, model, data, settings.max_iter or 200, progress, *held_points(settings))
     return fitted_by(result, Report(bound, bound, np.inf, program(predictor_of, "once")(result.model)), notes)
 
@@ -240,9 +248,9 @@ def _fit_svgp(model, data, settings, progress, warm=None) -> Fitted:
         prior = LengthscalePrior.around(model.kernel, settings)
         model, notes, _ = start_sparse(model, data, settings, prior, warm)
         Z = model.posterior.Z
-        model = Model(model.kernel, model.likelihood, Whitened(Z, prior_q(Z)))
+        model = with_learned_q(Model(model.kernel, model.likelihood, Whitened(Z, prior_q(Z))), warm)
     else:
-        model, notes = start_plain(model, data, settings)
+        model, notes = start_plain(begun(model, warm), data, settings)
     result = _optimise(model, data, settings, progress)
     return finish(collapsed, result, data, settings, notes)
 
@@ -250,6 +258,7 @@ def _fit_svgp(model, data, settings, progress, warm=None) -> Fitted:
 def _fit_minibatches(model, data, settings, progress, warm=None) -> Fitted:
     """As `_fit_svgp` under any likelihood; in the end q converges with all else held fixed."""
     model, notes = start_plain(from_kernel(model, warm), data, settings)
+    model = with_learned_q(model, warm)
     # Several latent functions spend most of their time in exponentials, which float32 computes faster.
     large = settings.optimiser == "auto" and (len(data) > RACE_ROWS or model.likelihood.latents > 1)
     float32_start = settings.float32_start and large and minibatches_in_float32(model, len(data))
@@ -268,7 +277,7 @@ def _fit_minibatches(model, data, settings, progress, warm=None) -> Fitted:
 def _fit_family(model, data, settings, progress, warm=None) -> Fitted:
     """Any posterior family: its own natural gradient and Adam for all else, then an epoch for q alone; or a named
     optimiser."""
-    model, notes = start_plain(model, data, settings)
+    model, notes = start_plain(begun(model, warm), data, settings)
     if settings.optimiser != "auto":
         result = _optimise(model, data, settings, progress)
         return settle(result, result.model, data, notes)

@@ -1,6 +1,7 @@
 """Where a fit starts: pseudo-points, warm hyperparameters, and the choice among several starts."""
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -22,11 +23,14 @@ from .settings import COLLAPSED_ROWS, choose_num_inducing
 
 __all__ = [
     "float32_start_on_sample",
+    "Warm",
+    "begun",
     "from_kernel",
     "place_points",
     "start_plain",
     "start_raced",
     "start_sparse",
+    "with_learned_q",
 ]
 
 RACE_ITERATIONS = 14
@@ -40,6 +44,14 @@ ERROR_ROWS = 300  # whose leave-one-out error estimates the noise
 WARM_FACTOR = 10  # by which a number of the kernel may become larger or smaller in a warm fit
 
 Notes = tuple[str, ...]
+
+
+class Warm(NamedTuple):
+    """A better start than that of a model: kernel and likelihood with Gaussian noise that a search found, or
+    (`learned`) all that an earlier fit ended with, and its posterior where q is known."""
+
+    model: Model
+    learned: bool = False
 
 
 def num_points(data, settings) -> int:
@@ -110,8 +122,9 @@ def start_sparse(model, data, settings, prior, given=None) -> tuple[Model, Notes
     """
     M, starts, bases = num_points(data, settings), {}, {"": model}
     float32_start = float32_start_on_sample(model.kernel, data, settings)
-    if given is not None:  # by a search, which tried several starts
-        bases = {" (search)": _limited(given, model, data.X.dtype)}
+    if given is not None:  # by a search, which tried several starts, or by a fit
+        base = begun(model, given) if given.learned else _limited(given.model, model, data.X.dtype)
+        bases = {" (warm_start)" if given.learned else " (search)": base}
     elif settings.warm:
         warm = _warm(model, data, settings, prior, np.float32 if float32_start else data.X.dtype)
         bases = ({} if len(data) > RACE_ROWS else bases) | {" (warm)": warm}
@@ -124,7 +137,10 @@ def start_sparse(model, data, settings, prior, given=None) -> tuple[Model, Notes
     held, brief = held_points(settings), given is not None and len(data) > RACE_ROWS
     most = BRIEF_SAMPLE if brief else max(length, SAMPLE_ITERATIONS)
     fit = lambda start, few, length: maximise(bound, prior, start, few, min(length, most), None, *held, **options)
-    name, start = _best(bound, starts, fit, data, settings, length)
+    if given is not None and given.learned and len(starts) == 1:
+        name, start = next(iter(starts.items()))
+    else:
+        name, start = _best(bound, starts, fit, data, settings, length)
     notes = _notes(name, len(start.posterior.Z), M) + (FLOAT32_NOTE,) * (float32_start is not None)
     return start, notes, float32_start
 
@@ -181,11 +197,28 @@ def _limited(learned: Model, model: Model, dtype) -> Model:
     return cast(Model(kernel, noisier), dtype)
 
 
-def from_kernel(model: Model, warm: Model | None) -> Model:
-    """The model with the kernel of a warmer start, if there is one, within the limits of what few rows show."""
+def from_kernel(model: Model, warm: Warm | None) -> Model:
+    """The model with the kernel of a warmer start, if there is one: of a search within the limits of what few rows
+    show."""
+    if warm is None or warm.learned:
+        return begun(model, warm)
+    return Model(limited_lengthscales(warm.model.kernel, model.kernel), model.likelihood)
+
+
+def begun(model: Model, warm: Warm | None) -> Model:
+    """The model with what a warmer start has, if there is one; the likelihood of a fit is the model's already."""
     if warm is None:
         return model
-    return Model(limited_lengthscales(warm.kernel, model.kernel), model.likelihood)
+    return Model(warm.model.kernel, model.likelihood if warm.learned else warm.model.likelihood)
+
+
+def with_learned_q(model: Model, warm: Warm | None) -> Model:
+    """The model with the q of an earlier fit, where that is known at the same points."""
+    if warm is None or warm.model.posterior.closed_form:
+        return model
+    Z, learned = model.posterior.Z, warm.model.posterior.Z
+    same = np.shape(Z) == np.shape(learned) and np.allclose(Z, learned)
+    return Model(model.kernel, model.likelihood, warm.model.posterior) if same else model
 
 
 def limited_lengthscales(learned: AbstractKernel, start: AbstractKernel) -> AbstractKernel:

@@ -25,7 +25,7 @@ from .methods import how_it_ended, steps_and_rate
 from .objectives import FEW, MIN_GAIN, MIN_GAIN_OF_A_ROW, PROBE_ROWS, Report, explain, held_points
 from .prior import LengthscalePrior, log_prior, refuse_unfit_priors, users_priors
 from .settings import COLLAPSED_ROWS, Fitted, Settings, choose_num_inducing, most_iterations
-from .starts import from_kernel, start_plain, start_sparse
+from .starts import Warm, from_kernel, start_plain, start_sparse
 
 __all__ = ["fit_rows"]
 
@@ -53,13 +53,13 @@ def fit_rows(
         settings = settings._replace(num_inducing=settings.num_inducing or choose_num_inducing(len(rows)))
     model, prior = cast(Model(kernel, likelihood), few.X.dtype), LengthscalePrior.around(kernel, settings)
     refuse_unfit_priors(model, settings)
-    warm = None if warm is None else cast(Model(warm.kernel, warm.likelihood), few.X.dtype)
+    start = None if warm is None else cast(Warm(Model(warm.kernel, warm.likelihood)), few.X.dtype)
     conjugate = likelihood.gaussian_noise is not None and settings.posterior == "whitened"
 
     def first():
         if not conjugate:
-            return start_plain(from_kernel(model, warm), few, settings)
-        return start_sparse(model, few, settings, prior, warm)[:2]
+            return start_plain(from_kernel(model, start), few, settings)
+        return start_sparse(model, few, settings, prior, start)[:2]
 
     try:
         model, notes = keeper.stage("start", first)

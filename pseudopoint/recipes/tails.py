@@ -29,6 +29,7 @@ from ..starts.inducing import sample
 from .prior import LengthscalePrior
 from .refit import refit
 from .settings import Fitted, Settings, Trial, most_iterations
+from .starts import Warm
 
 __all__ = ["DEGREES_AT_START", "Tails", "alternate", "fit_tails", "weighted", "with_better_noise"]
 
@@ -114,7 +115,7 @@ def fit_tails(
     data: Dataset,
     settings: Settings,
     progress: Any,
-    warm: Model,
+    warm: Warm,
     degrees: float,
 ) -> Fitted:
     """The fit under Student-t noise by `run`, the exact or collapsed method, from hyperparameters and ν of a sample.
@@ -122,7 +123,7 @@ def fit_tails(
     Its trial is the sum over rows of the log densities of rows left out. Raises FitError.
     """
     prior = LengthscalePrior.around(start.kernel, settings)
-    precision = _first_precisions(warm, data, settings, prior, degrees)
+    precision = _first_precisions(warm.model, data, settings, prior, degrees)
     first = run(start, weighted(data, precision), settings, progress, warm)
     most = most_iterations(settings, len(data), len(first.model.posterior.Z)) // 10 + 1
     tails = alternate(first, data, settings, prior, degrees, ROUNDS, min(REFIT, most))

@@ -1,0 +1,211 @@
+"""More rows for a fitted model, without the old ones: hyperparameters and pseudo-points are held, and its q is the
+prior of q (Bui, Nguyen and Turner 2017)."""
+
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.tree_util import Partial
+
+from ..bounds import AtRows, constants_of, elbo_at, marginals_of_rows, row_noise
+from ..bounds.collapsed import both_forms
+from ..bounds.row_sums import feature_sums, statistics
+from ..compilation import program
+from ..data import Dataset, take
+from ..gaussians import MeanPrecision
+from ..likelihoods import NOISE_FLOOR, AbstractLikelihood, Gaussian
+from ..linalg import factorise
+from ..optimise.fullbatch import FitError, best_q
+from ..posteriors import (
+    Carried,
+    CarriedBasis,
+    IndependentLatents,
+    Joined,
+    Model,
+    Predictor,
+    Predictors,
+    conditioned,
+    with_points,
+)
+from .objectives import padded_to_bucket
+
+__all__ = ["Updated", "add_points", "update", "update_varying"]
+
+MOST_POINTS = 12_000  # of an exact model: its W has the square of them
+FEATURES = 2e7  # numbers of the features of rows that are in memory together
+CONVERGED = 1e-9  # nats a row: where the search for q ends
+
+
+class Updated(NamedTuple):
+    """The predictor given more rows, and what they add to both forms of the bound, nats: a lower bound on
+    log p(y₂ | y₁) for a Gaussian likelihood, and otherwise under the old q in place of p(f | y₁)."""
+
+    predictor: Any
+    value: float
+    standard: float
+
+
+def update(predictor: Any, likelihood: AbstractLikelihood, data: Dataset, at_rows: bool) -> Updated:
+    """The predictor of a fitted model given the rows of `data` besides, all in the model's units and in float64.
+
+    Under Gaussian noise the new q is known in closed form. With the same pseudo-points it is the best q for old and new
+    rows together, and the bounds add up to that of all; without (`at_rows`: a point at each row) it is exact. For other
+    likelihoods natural steps find the q of highest E_q[log p(y₂ | f)] − KL[q ‖ old q]. Raises FitError.
+    """
+    data = _rows(data, np.flatnonzero(np.asarray(data.weight) > 0))
+    if likelihood.gaussian_noise is not None:
+        updated = (_at_rows if at_rows else _in_closed_form)(predictor, likelihood, data)
+    else:
+        updated = _converged(predictor, likelihood, data, at_rows)
+    finite = np.isfinite(updated.value) and all(np.isfinite(x).all() for x in jax.tree.leaves(updated.predictor))
+    if not finite:
+        raise FitError(
+            "the update is not finite: the new rows are far from what the model knows of this likelihood; fit to all "
+            "rows instead"
+        )
+    return updated
+
+
+def update_varying(predictor: Joined, likelihood: Any, data: Dataset, at_rows: bool) -> Updated:
+    """`update` where noise depends on x: f is updated, and the noise held, as hyperparameters are."""
+    f, noise = predictor.parts
+    mean, variance = (np.asarray(x) for x in marginals_of_rows(noise, data))
+    known = float(likelihood.scale) ** 2 * np.exp(2 * (mean - variance))
+    rows = Dataset(data.X, data.y, data.weight, jnp.asarray(known))
+    new = update(f, Gaussian(np.asarray(NOISE_FLOOR)), rows, at_rows)
+    less = float(np.asarray(data.weight) @ variance)  # E log s²e^{2g} is log of the rows' noise, and 2v more
+    return Updated(Joined((new.predictor, noise)), new.value - less, new.standard - less)
+
+
+def _rows(data: Dataset, rows: np.ndarray) -> Dataset:
+    return jax.device_put(take(data, rows))
+
+
+def add_points(predictor: Any, X: np.ndarray, count: int) -> Any:
+    """The same predictions with at most `count` pseudo-points more: rows of X of greatest conditional variance given
+    the points, one after another (Burt et al. 2020), while any is left."""
+    chosen = _greedy(_first(predictor), X, count)
+    return _each(with_points, predictor, X[chosen]) if len(chosen) else predictor
+
+
+def _greedy(p: Predictor, X: Any, count: int) -> list[int]:
+    X = jnp.asarray(X)
+    w = np.asarray(p.W @ p.kernel(p.Zv, X))
+    left = np.asarray(p.kernel.diag(X)) - np.sum(w**2, axis=0)
+    least, chosen = 1e-6 * float(np.mean(np.asarray(p.kernel.diag(X)))), []
+    for _ in range(min(count, len(X))):
+        best = int(np.argmax(left))
+        if left[best] <= least:
+            break
+        column = np.asarray(p.kernel(X[best : best + 1], X))[0] - w[:, best] @ w
+        w = np.concatenate([w, (column / np.sqrt(left[best]))[None]])
+        left = left - w[-1] ** 2
+        left[best] = 0.0
+        chosen.append(best)
+    return chosen
+
+
+def _first(predictor: Any) -> Predictor:
+    """The predictor, or the first of those of several latent functions."""
+    leading = predictor.map(lambda p: p)
+    return jax.tree.map(lambda x: x[0], leading) if predictor.leading else leading
+
+
+def _each(function: Any, predictor: Any, X: np.ndarray) -> Any:
+    """`function(predictor, X)`, of several latent functions for each."""
+    new = program(_mapped, "once", (0,))(function, predictor, jnp.asarray(X))
+    return _grouped(predictor, new)
+
+
+def _mapped(function, predictor, X):
+    return predictor.map(lambda p: function(p, X))
+
+
+def _grouped(predictor: Any, each: Predictor) -> Any:
+    """Predictors of the new `each` as the old ones are grouped, without points that the mean has twice."""
+    if predictor.leading:
+        return predictor.like(each)
+    return each if each.shared else _merged(each)
+
+
+def _merged(p: Predictor) -> Predictor:
+    """The same mean by different points."""
+    Zm, place = np.unique(np.asarray(p.Zm), axis=0, return_inverse=True)
+    alpha = np.bincount(place.ravel(), np.asarray(p.alpha), len(Zm))
+    return Predictor(p.kernel, Zm, alpha, p.Zv, p.W, p.s, p.jitter)
+
+
+# --- Gaussian noise --------------------------------------------------------------------------------------------------
+
+
+def _at_rows(predictor: Predictor, likelihood: AbstractLikelihood, data: Dataset) -> Updated:
+    """Every row becomes a point (`conditioned`)."""
+    if len(predictor.Zv) + len(data) > MOST_POINTS:
+        raise FitError(
+            f"an exact model of {len(predictor.Zv)} rows cannot take {len(data)} more, as it holds the square of their "
+            f"number, at most {MOST_POINTS}²: fit to all rows with method='collapsed'"
+        )
+    noise = row_noise(Model(predictor.kernel, likelihood), data)
+    new, factor, quadratic = conditioned(predictor, data, noise)
+    value = float(-0.5 * (quadratic + constants_of(noise, data)) - factor.half_logdet())
+    return Updated(new, value, value)
+
+
+def _in_closed_form(predictor: Predictor, likelihood: AbstractLikelihood, data: Dataset) -> Updated:
+    data = padded_to_bucket(data)
+    mean, _ = marginals_of_rows(predictor, data)
+    rows = Dataset(data.X, data.y - mean, data.weight, data.noise)
+    new, value, standard = program(_best, "once")(predictor, likelihood, rows)
+    return Updated(_grouped(predictor, new), float(value), float(standard))
+
+
+def _best(prior: Predictor, likelihood, rows: Dataset):
+    """The collapsed bound with features φ in place of a, and residuals of the old mean in place of y."""
+    basis = CarriedBasis(prior)
+    noise = row_noise(Model(prior.kernel, likelihood), rows)
+    s = statistics(partial(feature_sums, Partial(_features, basis), None), rows, noise)
+    B = factorise(jnp.eye(len(s.b), dtype=s.b.dtype) + s.H)
+    projection = Carried(MeanPrecision(B.solve(s.b), B.K)).on(basis)
+    return projection.predictor(), *both_forms(s, B, B.quadratic(s.b))
+
+
+def _features(basis, X):
+    phi, _, residual = basis.rows(X)
+    return phi, residual
+
+
+# --- Other likelihoods -----------------------------------------------------------------------------------------------
+
+
+def _converged(predictor: Any, likelihood: AbstractLikelihood, data: Dataset, at_rows: bool) -> Updated:
+    """By natural steps, for as many rows at once as memory allows, and one block after another."""
+    size, value, standard = max(1024, int(FEATURES) // predictor.s.size), 0.0, 0.0
+    for start in range(0, len(data), size):
+        rows = _rows(data, np.arange(start, min(start + size, len(data))))
+        predictor = _free(predictor, np.asarray(rows.X), at_rows)
+        prior, rows = predictor, padded_to_bucket(rows)
+        new, more = program(_natural, "brief")(prior, likelihood, rows)
+        predictor, (value, standard) = _grouped(prior, new), (value + float(more[0]), standard + float(more[1]))
+    return Updated(predictor, value, standard)
+
+
+def _free(predictor: Any, X: np.ndarray, at_rows: bool) -> Any:
+    """The predictor with directions in which its q may move: Laplace's method and `DiagonalPrecision` have none."""
+    if not at_rows and np.any(np.asarray(predictor.s) > 0):
+        return predictor
+    return _each(with_points, predictor, X if at_rows else np.asarray(predictor.Zv))
+
+
+def _natural(prior: Predictor | Predictors, likelihood, rows: Dataset):
+    M, leading = prior.s.shape[-1], prior.leading
+    start = jnp.zeros(M, rows.X.dtype), jnp.eye(M, dtype=rows.X.dtype)
+    q = MeanPrecision(*(jnp.broadcast_to(x, (*leading, *x.shape)) for x in start))
+    posterior = IndependentLatents(Carried(q), separate=True) if leading else Carried(q)
+    basis = prior.map(CarriedBasis)
+    at = AtRows(posterior, basis, posterior.on(basis).rows(rows.X), likelihood.at(rows), rows)
+    at = at.with_q(best_q(at, tolerance=CONVERGED))
+    bound = elbo_at(at, len(rows))
+    new = at.projection.map(lambda projection: projection.predictor())
+    return new, (bound.value, bound.standard)

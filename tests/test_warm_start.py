@@ -1,0 +1,85 @@
+"""`warm_start=True`: a second fit starts where the first ended, and refuses what does not belong to it."""
+
+import jax.numpy as jnp
+import numpy as np
+import pandas as pd
+import pytest
+
+from pseudopoint import GPClassifier, GPRegressor
+from pseudopoint.estimators.warm import learned_by
+from pseudopoint.params import cast
+from pseudopoint.processes import computing
+
+pytestmark = pytest.mark.edge
+
+rng = np.random.default_rng(3)
+X = rng.normal(size=(60, 2))
+Y = np.sin(2 * X[:, 0]) + 0.2 * rng.normal(size=60)
+FAST = {"effort": "fast", "max_iter": 6, "initial": "robust", "inducing": "kmeans", "num_inducing": 6}
+
+
+@pytest.fixture(scope="module", params=["exact", "collapsed"])
+def fitted(request):
+    return GPRegressor(method=request.param, **FAST).fit(X[:50], Y[:50])
+
+
+def again(model, **more):
+    copy = model._copy()
+    return copy.set_params(warm_start=True, **more)
+
+
+def test_a_second_fit_starts_where_the_first_ended(fitted, monkeypatch):
+    def never(*given):
+        raise AssertionError("a search was made")
+
+    monkeypatch.setattr("pseudopoint.estimators.base.searched", never)
+    model = again(fitted, effort="balanced", likelihood="gaussian", max_iter=2).fit(X[:50], Y[:50])
+    assert model.bound_ >= fitted.bound_ - 1e-6 and model.standardiser_ is fitted.standardiser_
+    np.testing.assert_array_equal(model.centre_.lengthscale, fitted.centre_.lengthscale)
+    more = again(model, num_inducing=8).fit(X, Y)
+    assert more.standardiser_ is fitted.standardiser_
+    assert more.inducing_points_ is None or len(more.inducing_points_) == 8
+
+
+@pytest.mark.parametrize("labels", [np.where(Y > 0, "up", "down"), np.digitize(Y, [-0.5, 0.5])])
+def test_the_q_that_was_learned_is_where_steps_start(labels):
+    model = GPClassifier(method="svgp", **FAST).fit(X, labels)
+    warm = again(model)
+    known, settings = learned_by(warm), warm._settings()
+    assert known is not None
+    with computing("float64"):
+        start = known.model(settings, known.scaling, False, "float64")
+        at = jnp.asarray(known.scaling.inputs(X))
+        for ours, theirs in zip(start.predictor()(at), cast(model.predictor_, np.float64)(at), strict=True):
+            np.testing.assert_allclose(ours, theirs, rtol=1e-6, atol=1e-8)
+    warm.set_params(max_iter=2, learning_rate=1e-6).fit(X, labels)
+    np.testing.assert_allclose(warm.predict_latent(X), model.predict_latent(X), atol=1e-2)
+    with pytest.raises(ValueError, match="starts from a fit with the classes"):
+        warm.fit(X, np.where(Y > 0, "a", "b"))
+
+
+def test_other_columns_are_refused_and_the_model_stays(fitted):
+    model = again(fitted)
+    before = model.predict(X)
+    table = pd.DataFrame({"a": X[:, 0], "b": X[:, 1]})
+    for word, rows, y in (
+        ("3 features", np.zeros((5, 3)), Y[:5]),
+        ("a fit to an array, and X is a table of a, b", table, Y),
+        ("is for one output", X, np.column_stack([Y, Y])),
+    ):
+        with pytest.raises(ValueError, match=word):
+            model.fit(rows, y)
+    np.testing.assert_array_equal(model.predict(X), before)
+    with pytest.raises(ValueError, match="warm_start='yes' must be True or False"):
+        GPRegressor(warm_start="yes").fit(X, Y)
+
+
+def test_a_table_keeps_its_encoder():
+    table = pd.DataFrame({"a": X[:, 0], "city": np.where(X[:, 1] > 0, "Oslo", "Rome")})
+    model = GPRegressor(method="collapsed", warm_start=True, **FAST).fit(table[:50], Y[:50])
+    encoder = model.encoder_
+    later = table[30:].assign(city="Oslo")
+    model.fit(later, pd.Series(Y[30:], name="y"))
+    assert model.encoder_.columns == encoder.columns and model.n_features_in_ == 2
+    with pytest.raises(ValueError, match="X is a table of a, town"):
+        model.fit(table.rename(columns={"city": "town"}), Y)
