@@ -40,10 +40,10 @@ class Around(AbstractLikelihood):
     rates = _same("rates")
     has_constant: ClassVar[bool] = True
 
-    name = _same("name")  # pyright: ignore[reportAssignmentType]
-    latents = _same("latents")  # pyright: ignore[reportAssignmentType]
-    classes = _same("classes")  # pyright: ignore[reportAssignmentType]
-    gaussian_noise = _same("gaussian_noise")  # pyright: ignore[reportAssignmentType]
+    name = _same("name")  # pyright: ignore[reportIncompatibleMethodOverride]
+    latents = _same("latents")  # pyright: ignore[reportIncompatibleMethodOverride]
+    classes = _same("classes")  # pyright: ignore[reportIncompatibleMethodOverride]
+    gaussian_noise = _same("gaussian_noise")  # pyright: ignore[reportIncompatibleMethodOverride]
 
     @property
     def mean_function(self) -> AbstractMean:

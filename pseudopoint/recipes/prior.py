@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -71,7 +72,8 @@ class Penalised:
 
 def users_priors(settings: Settings) -> FieldPriors | None:
     """The priors that a user gives, None without any."""
-    return FieldPriors(settings.priors) if settings.priors else None
+    given: Any = settings.priors  # a dict, which `estimators.checks` makes of words
+    return FieldPriors(given) if given else None
 
 
 def refuse_unfit_priors(model: Model, settings: Settings) -> None:
