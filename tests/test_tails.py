@@ -1,5 +1,7 @@
 """Heavy tails: the bound of the scale mixture against integration and Student-t's own, and when a fit takes them."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 from scipy import stats
@@ -11,7 +13,7 @@ from pseudopoint.likelihoods import StudentT
 
 pytestmark = pytest.mark.edge
 
-PLAIN = {"kernel": "matern52", "input_warp": "none", "target_warp": "none"}
+PLAIN: dict[str, Any] = {"kernel": "matern52", "input_warp": "none", "target_warp": "none"}
 
 
 def gaussian(K, y, noise):
@@ -29,6 +31,7 @@ def test_the_bound_is_below_that_of_student_t_and_this_below_the_evidence(N):
     x, y, sigma2, nu = np.arange(N) * 0.7, np.array([0.4, 3.0, -0.2])[:N], 0.3, 3.0
     K = 1.2 * np.exp(-0.5 * (x[:, None] - x) ** 2)
     weight, precision = np.ones(N), np.ones(N)
+    mean, S, squared = weight, K, weight
     for _ in range(200):
         _, mean, S = gaussian(K, y, sigma2 / precision)
         squared = (y - mean) ** 2 + np.diag(S)
@@ -39,7 +42,7 @@ def test_the_bound_is_below_that_of_student_t_and_this_below_the_evidence(N):
     bound = of_weights + mixture_terms(precision, weight, sigma2, nu)
     kl = 0.5 * (np.trace(np.linalg.solve(K, S)) + mean @ np.linalg.solve(K, mean) - N)
     kl += 0.5 * (np.linalg.slogdet(K)[1] - np.linalg.slogdet(S)[1])
-    student = stats.t(nu, scale=sigma2**0.5)
+    student: Any = stats.t(nu, scale=sigma2**0.5)
     at_distance = np.sum(student.logpdf(np.sqrt(squared)))
     np.testing.assert_allclose(bound, at_distance - kl, rtol=1e-8)
     nodes, weights = np.polynomial.hermite_e.hermegauss(80)
@@ -89,7 +92,7 @@ def fits():
 
 def test_heavy_tails_are_taken_where_there_are_outliers_and_nowhere_else(fits):
     heavy, clean = fits[0.08], fits[0.0]
-    assert chosen(heavy, "noise") == "heavy tails" and chosen(heavy, "tails").startswith("heavy tails")
+    assert chosen(heavy, "noise") == "heavy tails" and "heavy tails" in str(chosen(heavy, "tails"))
     assert chosen(clean, "tails") == "normal noise" and clean.likelihood_.gaussian_noise is not None
     assert isinstance(heavy.likelihood_, StudentT) and "degrees of freedom" in heavy.notes_[-1]
     assert heavy.method_ == "exact" and heavy.upper_bound_ == np.inf
@@ -109,7 +112,7 @@ def test_predictions_have_its_tails(fits, tmp_path):
 @pytest.mark.parametrize("method", ["collapsed", "svgp"])
 def test_other_methods_and_a_warp_have_heavy_tails_too(method):
     X, y = table(0.08)
-    settings = PLAIN | {"target_warp": "log" if method == "collapsed" else "none"}
+    settings: dict[str, Any] = PLAIN | {"target_warp": "log" if method == "collapsed" else "none"}
     model = GPRegressor(**settings, method=method, num_inducing=40, max_iter=60).fit(X, np.exp(y))
     likelihood = model.likelihood_ if model.likelihood_.warped is None else model.likelihood_.warped[0]
     assert isinstance(likelihood, StudentT) and model.method_ == method

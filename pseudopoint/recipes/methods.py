@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import jax
 import numpy as np
@@ -95,8 +96,8 @@ def fit_model(
     if warm is None or degrees is None:
         fitted = _with_normal_noise(run, start, data, settings, progress, at, method)
     elif method == "svgp":
-        scale = float(np.sqrt(warm.likelihood.gaussian_noise))  # pyright: ignore[reportArgumentType]
-        start = Model(kernel, StudentT(scale, degrees))
+        noise: Any = warm.likelihood.gaussian_noise
+        start = Model(kernel, StudentT(float(noise) ** 0.5, degrees))
         fitted = _fit_minibatches(cast(start, data.X.dtype), data, settings, progress, at)
     else:
         fitted = fit_tails(run, start, data, settings, progress, at, degrees)
