@@ -37,7 +37,7 @@ types: .venv/.installed
 
 # All that pages show is made again; then the site, in which every link has to lead somewhere.
 docs: .venv/.installed .venv-docs/.installed
-	$(RUN)/python -m pseudopoint.names > docs/settings.md
+	$(RUN)/python pages/settings.py > docs/settings.md
 	$(RUN)/python -m pseudopoint.reproduce.summary > experiments/results/README.md
 	$(RUN)/python pages/pictures.py
 	NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build --strict --quiet --site-dir site

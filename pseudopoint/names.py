@@ -385,27 +385,3 @@ def literals(kind: Any) -> list[Any]:
 def _wrapped(text: str, indent: int) -> list[str]:
     margin = " " * indent
     return textwrap.wrap(text, 120, initial_indent=margin, subsequent_indent=margin)
-
-
-PAGE = """# Settings
-
-`GPRegressor(NAME=...)`, `GPClassifier(NAME=...)`, or `pseudopoint fit --NAME ...` with hyphens for underscores. This
-page is made from `pseudopoint/names.py` by `python -m pseudopoint.names > docs/settings.md`. Defaults are those of
-`GPRegressor`; `GPClassifier` has `batch_size=512`, and no `bound`, `initial_noise`, `num_latents`, `outputs`,
-`target_warp` and `scale_target`. `warm_start` is of Python alone.
-"""
-
-
-def page() -> str:
-    """docs/settings.md: every setting and its words."""
-    parts = [PAGE]
-    for name, setting in (SETTINGS | ESTIMATORS).items():
-        default = "" if setting.default is None else f" Default: `{setting.default}`."
-        parts.append(f"\n## {name}\n\n{setting.help}{default}\n")
-        parts += [f"\nIn Python: {setting.python}\n"] if setting.python else []
-        parts += ["\n" * bool(setting.words), *(f"- `{word}`: {text}.\n" for word, text in setting.words.items())]
-    return "".join(parts)
-
-
-if __name__ == "__main__":
-    print(page(), end="")

@@ -3,6 +3,7 @@ package; and names, tables, signatures and documents agree."""
 
 import inspect
 import re
+import runpy
 import sys
 import textwrap
 from pathlib import Path
@@ -28,6 +29,7 @@ from pseudopoint.starts.hyperparameters import KERNELS, STARTS
 pytestmark = pytest.mark.edge
 
 ROOT = Path(pseudopoint.__file__).parents[1]
+SETTINGS_PAGE = ROOT / "pages" / "settings.py"
 X = np.linspace(0, 6, 30)[:, None]
 Y = np.sin(X[:, 0]) + 0.1 * np.random.default_rng(0).normal(size=30)
 
@@ -92,7 +94,7 @@ def test_a_setting_is_a_field_from_which_its_check_its_help_and_its_option_follo
     with pytest.raises(ValueError, match="patience=0 must be a positive whole number"):
         check(name, 0)
     assert "patience : default None\n        Iterations without" in names.parameters({name: (setting.kind, None)})
-    assert "## patience\n\nIterations without progress" in names.page()
+    assert "## patience\n\nIterations without progress" in runpy.run_path(str(SETTINGS_PAGE))["page"]()
 
     given = {}
     app = cli.typer.Typer()
@@ -164,7 +166,7 @@ def test_the_signature_of_an_estimator_has_the_settings_in_their_order_with_thei
 
 def test_the_page_of_settings_is_that_of_names():
     page = (ROOT / "docs" / "settings.md").read_text(encoding="utf-8")
-    assert page == names.page(), "python -m pseudopoint.names > docs/settings.md"
+    assert page == runpy.run_path(str(SETTINGS_PAGE))["page"](), "python pages/settings.py > docs/settings.md"
 
 
 @pytest.mark.parametrize("page, words", [("optimisers", OPTIMISERS), ("posteriors", FAMILIES)])

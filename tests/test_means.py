@@ -3,6 +3,8 @@
 # Parts of fitted models are reached by name, which a type checker cannot follow.
 # pyright: reportAttributeAccessIssue=false
 
+from typing import Any
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -109,8 +111,11 @@ def test_a_row_left_out_is_predicted_with_the_mean(exact):
 )
 def test_every_fit_returns_to_the_line_far_away(settings, exact, tmp_path):
     folder = tmp_path if settings.get("checkpoint") else None
-    given = {"kernel": "rbf"} | {name: value for name, value in settings.items() if name != "checkpoint"}
-    model = GPRegressor(mean="linear", **FAST, **given).fit(*rows(), checkpoint=folder)
+    given: dict[str, Any] = {"kernel": "rbf"} | {
+        name: value for name, value in settings.items() if name != "checkpoint"
+    }
+    given = FAST | given
+    model = GPRegressor(mean="linear", **given).fit(*rows(), checkpoint=folder)
     np.testing.assert_allclose(model.predict(FAR), exact.predict(FAR), rtol=0.1)
 
 

@@ -10,7 +10,7 @@ pytestmark = pytest.mark.edge
 
 def test_a_fit_that_is_killed_at_three_moments_ends_as_one_that_was_not(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(str(Path(__file__).parent.parent / "benchmarks"))
-    import survival
+    import survival  # pyright: ignore[reportMissingImports]
 
     whole, seconds = survival.prepared(tmp_path)
     found = survival.survived(tmp_path, "fit", [0.5 * seconds, 0.7 * seconds, 0.8 * seconds], whole)

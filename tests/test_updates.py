@@ -1,5 +1,7 @@
 """More rows for a fitted model: the q of an update is that of all rows, and nothing else about the model changes."""
 
+from typing import Any
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -87,7 +89,8 @@ def test_new_points_change_nothing_by_themselves_and_then_serve_rows_elsewhere()
 def test_an_update_of_counts_is_the_best_q_by_a_dense_oracle():
     """max E_q Σ log Poisson(y | e^f) − KL[q ‖ old q] over all N(m, LLᵀ) of z, in NumPy and SciPy."""
     counts = np.random.default_rng(1).poisson(np.exp(Y))
-    model = GPRegressor(likelihood="poisson", method="collapsed", **FAST | {"num_inducing": 3}).fit(X[OLD], counts[OLD])
+    given: dict[str, Any] = FAST | {"num_inducing": 3}
+    model = GPRegressor(likelihood="poisson", method="collapsed", **given).fit(X[OLD], counts[OLD])
     p, s = model.predictor_, model.standardiser_
     with computing("float64"):
         of = lambda rows: jnp.asarray(s.inputs(rows))

@@ -71,7 +71,7 @@ def test_other_columns_are_refused_and_the_model_stays(fitted):
             model.fit(rows, y)
     np.testing.assert_array_equal(model.predict(X), before)
     with pytest.raises(ValueError, match="warm_start='yes' must be True or False"):
-        GPRegressor(warm_start="yes").fit(X, Y)
+        GPRegressor(warm_start="yes").fit(X, Y)  # pyright: ignore[reportArgumentType]
 
 
 def test_a_table_keeps_its_encoder():

@@ -34,6 +34,7 @@ from .lazy import over_partitions
 from .means import around_mean
 from .saving import rebuilt, tree_of
 from .serving import block_sizes, evaluate, is_plain
+from .targets import refuse_unfit
 from .updating import TakesMoreRows
 from .warm import learned_by
 
@@ -175,7 +176,7 @@ class AbstractEstimator(TakesMoreRows, BaseEstimator):
             said += coarse if self._precision == "float32" else []
             described = likelihood(y, weight)
             if isinstance(settings.likelihood, AbstractLikelihood):
-                _refuse_unfit(described, scaling.target(given[1]), *given[1:3])
+                refuse_unfit(described, scaling.target(given[1]), *given[1:3])
             if coarse:
                 settings = settings._replace(dtype=self._precision)
             data = dataset(X, y, weight, _scaled_noise(rows[3], scaling, self._precision), dtype=self._precision)
@@ -387,20 +388,3 @@ def start_kernel(
     lengthscale, variance = STARTS[settings.initial](X, y)
     # Without a scaled target, f is a logarithm or the like: of the size of one.
     return named_kernel(kernel, lengthscale, variance if scaled else 1.0, X.shape[1]), []
-
-
-def _refuse_unfit(likelihood, scaled, y, weight):
-    """A target that a likelihood (of the user's own, perhaps) has no finite log density for, at f = 0."""
-    f = np.zeros((likelihood.latents, len(y)) if likelihood.latents > 1 else len(y))
-    with np.errstate(all="ignore"):
-        value = np.asarray(likelihood.log_prob(f, scaled))
-    bad = ~np.isfinite(value) & (weight > 0)
-    if bad.any():
-        row = int(np.argmax(bad))
-        aside = (
-            "" if scaled[row] == y[row] else f", {scaled[row]:g} when scaled (scale_target=False leaves it as it is)"
-        )
-        raise ValueError(
-            f"the likelihood {likelihood.name} gives log p(y | f = 0) = {value[row]:g} for the target {y[row]:g} in "
-            f"row {row}{aside} ({bad.sum()} such rows): use a likelihood for such targets"
-        )

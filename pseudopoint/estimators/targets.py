@@ -151,3 +151,20 @@ def check_target(target: Target, y: np.ndarray, rows: np.ndarray | None = None) 
         if bad.any():
             row = int(np.argmax(bad))
             raise ValueError(f"the target holds {y[row]:g} in row {rows[row]}, which is no level 0, …, {classes - 1}")
+
+
+def refuse_unfit(likelihood: AbstractLikelihood, scaled: np.ndarray, y: np.ndarray, weight: np.ndarray) -> None:
+    """Raises ValueError where a likelihood, perhaps of the user's own, has no finite log density at f = 0."""
+    f = np.zeros((likelihood.latents, len(y)) if likelihood.latents > 1 else len(y))
+    with np.errstate(all="ignore"):
+        value = np.asarray(likelihood.log_prob(f, scaled))
+    bad = ~np.isfinite(value) & (weight > 0)
+    if bad.any():
+        row = int(np.argmax(bad))
+        aside = (
+            "" if scaled[row] == y[row] else f", {scaled[row]:g} when scaled (scale_target=False leaves it as it is)"
+        )
+        raise ValueError(
+            f"the likelihood {likelihood.name} gives log p(y | f = 0) = {value[row]:g} for the target {y[row]:g} in "
+            f"row {row}{aside} ({bad.sum()} such rows): use a likelihood for such targets"
+        )

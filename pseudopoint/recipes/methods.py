@@ -90,7 +90,7 @@ def fit_model(
     """
     method, reason, run = _chosen(settings, likelihood, len(data))
     found = None if warm is None else Warm(Model(warm.kernel, warm.likelihood))
-    at = cast(found if learned is None else Warm(learned, learned=True), data.X.dtype)
+    at: Any = cast(found if learned is None else Warm(learned, learned=True), data.X.dtype)
     start = cast(Model(kernel, likelihood), data.X.dtype)
     refuse_unfit_priors(start, settings)
     if warm is None or degrees is None:
