@@ -76,6 +76,7 @@ class Alike(NamedTuple):
     scaling: Standardiser
     warm: Any = None
     trials: tuple = ()
+    degrees: Any = None
 
     placed = Chosen.placed
     points = Chosen.points
@@ -95,6 +96,7 @@ class Stacked(NamedTuple):
     scaling: Standardiser
     warm: Any = None
     trials: tuple = ()
+    degrees: Any = None
 
     def placed(self, settings: Settings) -> Settings:
         """The settings, whose inducing points are placed already."""

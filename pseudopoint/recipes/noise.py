@@ -48,22 +48,27 @@ POINTS, ITERATIONS = 100, 50  # of g, of which each row tells little
 FEWEST = 50  # rows from which their noise is studied
 ROWS = RACE_ROWS  # of which its kernel is learned
 LEAST_NOISE = 0.05  # share of the rows with less noise than a start in float32 has to resolve
+LOST = 1.0  # nats a row of the bound: with less lost, rows left out decide
 REFIT, ROUNDS = 6, 1  # iterations of f under the noise of g, and how often
 
 
 class VaryingNoise(NamedTuple):
     """A fit with noise that depends on x, and whether it pays: the sums over rows of the leave-one-out log densities,
-    in nats of the scaled target, with that noise and with one variance, and the standard error of their difference."""
+    in nats of the scaled target, with that noise and with one variance, and the standard error of their difference;
+    and by how much its bound is lower, nats a row."""
 
     fitted: Fitted
     varying: float
     constant: float
     error: float
+    lost: float = 0.0
 
     @property
     def pays(self) -> bool:
-        """Whether the log densities of rows left out gain more than twice the standard error of the gain."""
-        return self.varying - self.constant > 2 * self.error
+        """Whether the log densities of rows left out gain more than twice the standard error of the gain, and the bound
+        does not say the opposite. Pseudo-points that have to follow rows of almost no noise may lose other rows for
+        good, which are too few to outweigh them."""
+        return self.varying - self.constant > 2 * self.error and self.lost < LOST
 
 
 def fit_noise(
@@ -236,14 +241,12 @@ def _chosen(first: Fitted, f: Fitted, noise: Fitted, data: Dataset, varying, con
         f"noise: log density of a row left out {sums[0] / total:.3f}, with one variance {sums[1] / total:.3f} "
         f"(standard error of the difference {sums[2] / total:.3f})"
     )
-    return VaryingNoise(
-        first._replace(
-            model=Model(f.model.kernel, likelihood, f.model.posterior),
-            predictor=Joined((f.predictor, noise.predictor)),
-            bound=f.bound - less,
-            vfe=f.vfe - less,
-            upper=np.inf,
-            notes=(*first.notes, note),
-        ),
-        *sums,
+    both = first._replace(
+        model=Model(f.model.kernel, likelihood, f.model.posterior),
+        predictor=Joined((f.predictor, noise.predictor)),
+        bound=f.bound - less,
+        vfe=f.vfe - less,
+        upper=np.inf,
+        notes=(*first.notes, note),
     )
+    return VaryingNoise(both, *sums, lost=(first.bound - both.bound) / float(total))
