@@ -23,6 +23,7 @@ def test_a_period_is_found_in_noise_beside_a_trend_in_any_units_and_order(cycles
     (found,) = waves(x[:, None], y, ones)
     assert found.column == 0 and abs(found.cycles - cycles) <= 1 / FINENESS
     assert found.period == pytest.approx(np.ptp(x) / found.cycles)
+    assert found.penalty == pytest.approx(np.log((300 / 2 - 3) * FINENESS))
     order = rng.permutation(300)
     columns = np.column_stack([rng.normal(size=300), 365 * x + 20_000])
     (other,) = waves(columns[order], 40 * y[order], ones)

@@ -195,7 +195,8 @@ class _Search:
         return self.taken("kernel", name, ended[name])
 
     def _periodic(self, state: State) -> dict[str, State]:
-        """Sums with a wave and a line along one column, which has no warp, where the target has waves along it."""
+        """Sums with a wave and a line along one column, which has no warp, where the target has waves along it. Their
+        evidence has a penalty for the choice of the period (`Wave.penalty`)."""
         rows, D = self.rows, len(state.inputs)
         if D < WIDE:
             found = waves(rows.X, rows.columns(state.target), rows.weight)
@@ -262,6 +263,7 @@ class _Search:
         except FitError:
             return state.anew()
         evidence = result.bound * (1 if levels is None else levels.shape[1])  # of the mean column
+        evidence -= self.waves[state.name].penalty if state.name in self.waves else 0.0
         return state._replace(model=result.model, evidence=evidence + self.rows.gain(state.target))
 
     def tried(self, part: str, states: dict[str, State], iterations: int) -> dict[str, State]:

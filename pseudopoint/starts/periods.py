@@ -15,11 +15,19 @@ BY_CHANCE = 1e-3  # probability that noise alone has a peak as high
 
 
 class Wave(NamedTuple):
-    """A period along a column, in the column's units, and how often the column's range has it."""
+    """A period along a column, in the column's units, how often the column's range has it, and of how many frequencies
+    of all columns it is the best."""
 
     column: int
     period: float
     cycles: float
+    tried: int
+
+    @property
+    def penalty(self) -> float:
+        """The logarithm of that number, nats: what the best evidence of so many kernels overstates that of all of them
+        by, each as likely as the other."""
+        return float(np.log(self.tried))
 
 
 def waves(
@@ -33,6 +41,7 @@ def waves(
     Frequencies reach from three cycles in the column's range to half as many as the column has different values.
     """
     found: list[Wave] = []
+    tried = sum(len(_cycles(x)) for x in X.T)
     for _ in range(most):
         chances = [_peak(x, Y, weight) for x in X.T]
         j = int(np.argmin([chance for chance, _ in chances]))
@@ -40,16 +49,19 @@ def waves(
         if not chance < np.log(BY_CHANCE):
             break
         length = float(np.ptp(X[:, j]))
-        found.append(Wave(j, length / cycles, cycles))
+        found.append(Wave(j, length / cycles, cycles, tried))
         angle = 2 * np.pi * cycles / length * X[:, j]
         Y = _residuals(np.column_stack([np.ones(len(Y)), np.cos(angle), np.sin(angle)]), Y, weight)
     return found
 
 
+def _cycles(x) -> Float[np.ndarray, " J"]:
+    return np.arange(FEWEST, len(np.unique(x)) / 2, 1 / FINENESS)
+
+
 def _peak(x, Y, weight) -> tuple[float, float]:
     """The logarithm of the probability that noise has a peak as high as the highest along x, and its cycles."""
-    length, values = np.ptp(x), len(np.unique(x))
-    cycles = np.arange(FEWEST, values / 2, 1 / FINENESS)
+    length, cycles = np.ptp(x), _cycles(x)
     if not len(cycles):
         return np.inf, 0.0
     z = (x - x.min()) / length
