@@ -15,7 +15,8 @@ import jax.numpy as jnp
 import numpy as np
 import oracles as o
 import pytest
-from conformance import GAUSSIAN_CHECKS, GAUSSIAN_EXEMPTIONS, GAUSSIANS, assert_close, from_natural, moments, natural
+from conformance import GAUSSIAN_CHECKS, GAUSSIAN_EXEMPTIONS, GAUSSIANS
+from gaussian_checks import assert_close, from_natural, moments, natural
 from scipy.linalg import logm
 
 from pseudopoint import gaussians

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from pseudopoint import GPRegressor
-from pseudopoint.starts.periods import FINENESS, waves
+from pseudopoint.starts.periods import FINENESS, Wave, waves
 
 pytestmark = pytest.mark.edge
 
@@ -55,3 +55,14 @@ def test_a_default_fit_finds_the_period_and_forecasts():
     taken = [part == "kernel" and chosen for part, chosen in zip(selection["part"], selection["chosen"], strict=True)]
     assert selection["choice"][taken.index(True)].startswith("matern52 + linear + periodic, 2")
     assert model.score(x[~seen, None], y[~seen]) > 0.6
+
+
+def test_the_penalty_of_a_period_counts_in_the_choice(monkeypatch):
+    """Where it is larger than any evidence, no period is taken: neither by the kernel nor under heavy tails."""
+    monkeypatch.setattr(Wave, "penalty", property(lambda self: 1e6))
+    model = GPRegressor(input_warp="none", target_warp="none").fit(x[:80, None], wave(24, 0.1)[:80, 0])
+    choices = model.selection_["choice"]
+    assert any("periodic" in choice for choice in choices)
+    densities = model.selection_["log_density"][[part == "tails" for part in model.selection_["part"]]]
+    taken = [choice for choice, chosen in zip(choices, model.selection_["chosen"], strict=True) if chosen]
+    assert not any("periodic" in choice for choice in taken) and (densities > -1e5).all()

@@ -11,6 +11,7 @@ from scipy.special import gammaln
 from pseudopoint import GPClassifier, GPRegressor
 from pseudopoint.bounds import collapsed, marginal
 from pseudopoint.data import dataset
+from pseudopoint.likelihoods import NOISE_FLOOR
 from pseudopoint.params import cast
 from pseudopoint.posteriors import Collapsed, Exact, Model
 from pseudopoint.processes import computing
@@ -123,6 +124,76 @@ def test_an_update_of_counts_is_the_best_q_by_a_dense_oracle():
     np.testing.assert_allclose(ours[0], mean + (0.0 if model.mean_ is None else float(model.mean_)), atol=1e-5)
     np.testing.assert_allclose(ours[1] ** 2, variance, rtol=1e-4)
     np.testing.assert_allclose(model.bound_ - before, -best.fun, atol=1e-6)
+
+
+def of_prior(p, inputs):
+    """Mean and covariance [N, N] of the process that a predictor is, and w(X)ᵀ√s, in NumPy."""
+    kernel = lambda A, B: np.asarray(p.kernel(jnp.asarray(A), jnp.asarray(B)))
+    w = np.asarray(p.W) @ kernel(p.Zv, inputs)
+    s = np.asarray(p.s)
+    cov = kernel(inputs, inputs) - w.T @ ((1 - s)[:, None] * w)
+    return np.asarray(p.alpha) @ kernel(p.Zm, inputs), cov, w.T * s**0.5
+
+
+def test_where_noise_depends_on_x_f_is_conditioned_on_the_new_rows_under_the_old_noise():
+    model = GPRegressor("rbf", likelihood="heteroscedastic", method="exact", **FAST).fit(X[OLD], Y[OLD])
+    s, (f, g) = model.standardiser_, model.predictor_.parts
+    with computing("float64"):
+        both = np.asarray(s.inputs(np.concatenate([X[NEW], AT])))
+        mean, K, _ = of_prior(f, both)
+        at_g, variance = map(np.asarray, cast(g, np.float64)(jnp.asarray(both[:20])))
+    noise = float(model.likelihood_.scale) ** 2 * np.exp(2 * (at_g - variance)) + NOISE_FLOOR
+    level = 0.0 if model.mean_ is None else np.asarray(model.mean_)[0]
+    new, at = slice(0, 20), slice(20, None)
+    gain = np.linalg.solve(K[new, new] + np.diag(noise), np.asarray(s.target(Y[NEW])) - level - mean[new])
+    model.update(X[NEW], Y[NEW])
+    expected = (mean[at] + K[at, new] @ gain + level) * s.target_scale + s.target_mean
+    np.testing.assert_allclose(model.predict_latent(AT)[:, 0], expected, rtol=1e-8, atol=1e-9)
+
+
+def test_a_mean_with_more_points_than_the_variance_is_updated_in_the_directions_of_the_variance():
+    model = GPRegressor("rbf", posterior="orthogonal", num_inducing=6, num_mean_inducing=9, **FAST).fit(X[OLD], Y[OLD])
+    p, s, noise = model.predictor_, model.standardiser_, float(model.likelihood_.gaussian_noise)
+    with computing("float64"):
+        (mean, _, phi), (before, _, phi_at) = (of_prior(p, np.asarray(s.inputs(rows))) for rows in (X[NEW], AT))
+    B = np.eye(phi.shape[1]) + phi.T @ phi / noise
+    z = np.linalg.solve(B, phi.T @ (np.asarray(s.target(Y[NEW])) - mean) / noise)
+    model.update(X[NEW], Y[NEW])
+    expected = (before + phi_at @ z) * s.target_scale + s.target_mean
+    np.testing.assert_allclose(model.predict_latent(AT), expected, rtol=1e-7, atol=1e-9)
+
+
+def test_a_warped_target_is_updated_as_what_it_is_warped_to():
+    settings: dict[str, Any] = {"input_warp": "none", "target_warp": "log", "likelihood": "gaussian", "method": "exact"}
+    model = GPRegressor("matern52", **settings).fit(X[OLD], np.exp(Y[OLD]))
+    s, (inner, warp) = model.standardiser_, model.likelihood_.warped
+    new = np.asarray(s.target(np.exp(Y[NEW])))
+    with computing("float64"):
+        mean, K, _ = of_prior(model.predictor_, np.asarray(s.inputs(np.concatenate([X[NEW], AT]))))
+    e = np.asarray(warp(new)) - mean[:20]
+    noisy = K[:20, :20] + float(inner.gaussian_noise) * np.eye(20)
+    more = -0.5 * (e @ np.linalg.solve(noisy, e) + np.linalg.slogdet(2 * np.pi * noisy)[1])
+    more += np.sum(warp.log_slope(new))
+    before = model.bound_
+    model.update(X[NEW], np.exp(Y[NEW]))
+    expected = mean[20:] + K[20:, :20] @ np.linalg.solve(noisy, e)
+    np.testing.assert_allclose(model.predict_latent(AT), expected, rtol=1e-7, atol=1e-8)
+    np.testing.assert_allclose(model.bound_ - before, more, rtol=1e-8)
+
+
+def test_an_exposure_of_new_rows_is_so_many_rows_of_the_rate():
+    """E = 2 for all rows of the same count per unit is twice the weight, but for a constant: a Poisson count y over E
+    has the likelihood E log-density terms y log λ − Eλ."""
+    counts = np.random.default_rng(1).poisson(np.exp(Y))
+    given: dict[str, Any] = FAST | {"num_inducing": 3}
+    fitted = GPRegressor(likelihood="poisson", method="collapsed", **given).fit(X[OLD], counts[OLD])
+    one, two = fitted._copy(), fitted._copy()
+    one.update(X[NEW], 2 * counts[NEW], exposure=np.full(20, 2.0))
+    two.update(X[NEW], counts[NEW], np.full(20, 2.0))
+    np.testing.assert_allclose(one.predict_latent(AT), two.predict_latent(AT), rtol=1e-6, atol=1e-8)
+    y = counts[NEW]
+    constant = np.sum(2 * y * np.log(2) - gammaln(2 * y + 1) + 2 * gammaln(y + 1))
+    np.testing.assert_allclose(one.bound_ - two.bound_, constant, atol=1e-6)
 
 
 @pytest.mark.parametrize("method", ["laplace", "svgp"])

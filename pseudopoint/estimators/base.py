@@ -22,7 +22,7 @@ from ..persistence import reading, writing
 from ..persistence import save as save_tree
 from ..posteriors import WithMean
 from ..processes import computing, one_blas_thread
-from ..recipes import Fitted, fit_model
+from ..recipes import Fitted, Warm, fit_model
 from ..starts.expressions import expressed, is_expression
 from ..starts.hyperparameters import STARTS, named_kernel
 from . import notes, predictive
@@ -193,16 +193,15 @@ class AbstractEstimator(TakesMoreRows, BaseEstimator):
 
     def _fit_again(self, known: Any, settings: Settings, data: Any, scaling: Standardiser, own: bool, said, progress):
         """The fit that starts where the last one ended."""
-        chosen = known.chosen(data, scaling, own, self._precision)
         start = known.model(settings, scaling, own, self._precision)
-        self._fit_chosen(known.settings(settings), chosen, known.likelihood, own, said, progress, start)
+        chosen = known.chosen(data, scaling, own, self._precision)._replace(warm=Warm(start, learned=True))
+        self._fit_chosen(known.settings(settings), chosen, known.likelihood, own, said, progress)
 
-    def _fit_chosen(self, settings: Settings, chosen: Any, likelihood, own_units, said, progress, start=None):
+    def _fit_chosen(self, settings: Settings, chosen: Any, likelihood, own_units: bool, said: list[str], progress):
         data = chosen.data
         settings = chosen.placed(settings)
         likelihood = around_mean(settings, likelihood, data)
-        given = progress, chosen.warm, chosen.degrees, start
-        fitted = fit_model(chosen.kernel, likelihood, data, settings, *given)
+        fitted = fit_model(chosen.kernel, likelihood, data, settings, progress, chosen.warm)
         self.selection_ = table(chosen.trials + fitted.trials)
         self._keep(chosen, fitted, own_units, said, fitted.history[-1].total if fitted.history else 0)
 

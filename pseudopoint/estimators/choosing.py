@@ -11,9 +11,8 @@ from ..data import Dataset, Standardiser, dataset
 from ..kernels import AbstractKernel
 from ..likelihoods import AbstractLikelihood, Warped
 from ..names import Settings
-from ..posteriors import Model
 from ..processes import computing
-from ..recipes import Fitted, Found, Trial, search
+from ..recipes import Fitted, Found, Trial, Warm, search
 from ..starts.responses import response
 from .checks import numbers, shown
 from .means import has_mean
@@ -25,16 +24,15 @@ FEWEST = 20  # rows: fewer tell nothing of kernels and warps
 
 class Chosen(NamedTuple):
     """What is fitted: a kernel at the centre of its prior, data and scaling with warps, a warmer start if one is known,
-    the warp of the target and Σ wᵢ log w′(yᵢ), what was tried, and ν of Student-t noise or None."""
+    the warp of the target and Σ wᵢ log w′(yᵢ), and what was tried."""
 
     kernel: AbstractKernel
     data: Dataset
     scaling: Standardiser
-    warm: Model | None = None
+    warm: Warm | None = None
     warp: Any = None
     jacobian: float = 0.0
     trials: tuple[Trial, ...] = ()
-    degrees: float | None = None
 
     def placed(self, settings: Settings) -> Settings:
         """The settings with inducing points, where these are given as an array, scaled."""
@@ -126,7 +124,8 @@ def as_chosen(found: Found, X: np.ndarray, data: Dataset, scaling: Standardiser,
         jacobian = float(np.asarray(data.weight) @ found.target.log_slope(y))
         y = found.target(y)
     warped = dataset(scaling.inputs(X, precision), y, data.weight, data.noise, dtype=precision)
-    return Chosen(found.base, warped, scaling, found.model, found.target, jacobian, found.trials, found.degrees)
+    warm = Warm(found.model, found.degrees)
+    return Chosen(found.base, warped, scaling, warm, found.target, jacobian, found.trials)
 
 
 def given_points(points: Any, scaling: Standardiser, D: int) -> np.ndarray:

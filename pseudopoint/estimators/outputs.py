@@ -14,7 +14,7 @@ from ..names import Settings
 from ..optimise.result import Progress
 from ..posteriors import AlikeOutputs, MixedOutputs, Model
 from ..processes import computing, one_blas_thread
-from ..recipes import COLLAPSED_ROWS, Fitted, choose_num_inducing
+from ..recipes import COLLAPSED_ROWS, Fitted, Warm, choose_num_inducing
 from ..starts.inducing import candidates
 from ..starts.outputs import latent_points, mixing, moments_of_outputs, stacked
 from . import notes, predictive
@@ -76,7 +76,6 @@ class Alike(NamedTuple):
     scaling: Standardiser
     warm: Any = None
     trials: tuple = ()
-    degrees: Any = None
 
     placed = Chosen.placed
     points = Chosen.points
@@ -96,7 +95,6 @@ class Stacked(NamedTuple):
     scaling: Standardiser
     warm: Any = None
     trials: tuple = ()
-    degrees: Any = None
 
     def placed(self, settings: Settings) -> Settings:
         """The settings, whose inducing points are placed already."""
@@ -181,7 +179,7 @@ def _searched(settings, inputs, Y, weight, scaling):
 
 def _alike(settings, base, found, inputs, Y, weight, scaling, precision):
     data = dataset(inputs, Y, weight, np.zeros(len(Y)), dtype=precision)
-    warm, trials = (None, ()) if found is None else (found.model, found.trials)
+    warm, trials = (None, ()) if found is None else (Warm(found.model), found.trials)
     return Alike(base, data, scaling, warm, trials), Gaussian(settings.initial_noise), settings
 
 
@@ -196,7 +194,8 @@ def _stacked(settings, base, found, inputs, Y, weight, scaling, precision):
     warm, trials = None, ()
     if found is not None:
         at = found.model
-        warm, trials = Model(of_latents(at.kernel), of_outputs(at.likelihood.gaussian_noise)), found.trials
+        warm = Warm(Model(of_latents(at.kernel), of_outputs(at.likelihood.gaussian_noise)))
+        trials = found.trials
     settings = settings._replace(inducing=_points(settings, base, len(data), inputs, scaling, P, K))
     return Stacked(of_latents(base), data, scaling, warm, trials), of_outputs(settings.initial_noise), settings
 

@@ -9,12 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..linalg import factorise
-from ..processes import computing
 
 __all__ = [
     "draw",
     "joint",
-    "joint_moments",
     "joint_outputs",
     "latent",
     "latent_mean",
@@ -74,28 +72,6 @@ def joint(predictor, likelihood, X):
     K = predictor.covariance(X).reshape(-1, len(X), len(X))[0]
     mean, variance = likelihood.normal(*predictor(X))
     return mean, jnp.fill_diagonal(K, variance, inplace=False)
-
-
-def joint_moments(model, rows):
-    """Mean and joint covariance of y in its own units, at rows that were checked."""
-    warped = model.likelihood_.warped
-    inner = model.likelihood_ if warped is None else warped[0]
-    if not inner.additive:
-        raise ValueError(
-            f"return_cov is for real targets with noise, y = f + noise; the likelihood {model.likelihood_.name} has "
-            "return_std"
-        )
-    mean, std = model._moments(rows)
-    with computing(model._precision):
-        X = model.standardiser_.inputs(rows, model._precision)
-        w, K = (np.asarray(x, np.float64) for x in joint(model.predictor_, inner, X))
-    K = 0.5 * (K + K.T) if warped is None else model.likelihood_.covariance(w, 0.5 * (K + K.T))
-    with np.errstate(over="ignore"):
-        covariance = (K * model.standardiser_.target_scale) * model.standardiser_.target_scale
-        np.fill_diagonal(covariance, std**2)
-    if not np.isfinite(covariance).all():
-        raise ValueError("the covariance is too large a number in squared units of y: ask for return_std")
-    return mean, covariance
 
 
 @jax.jit

@@ -14,7 +14,7 @@ from ..likelihoods import AbstractLikelihood
 from ..names import Settings
 from ..optimise.result import Progress
 from ..processes import computing, one_blas_thread
-from ..recipes import AbstractKeeper, Trial, fit_rows
+from ..recipes import AbstractKeeper, Trial, Warm, fit_rows
 from ..tables import (
     LearnedTable,
     PartReader,
@@ -180,4 +180,5 @@ def _chosen(tree: dict[str, Any], raw: Dataset, few: Dataset, scaling: Standardi
     y = y if warp is None else warp(y)
     data = dataset(scaling.inputs(raw.X, precision), y, dtype=precision)
     trials = tuple(Trial(*trial) for trial in tree["trials"])
-    return Chosen(tree["kernel"], data, scaling, tree["warm"], warp, 0.0, trials)
+    warm = None if tree["warm"] is None else Warm(tree["warm"])
+    return Chosen(tree["kernel"], data, scaling, warm, warp, 0.0, trials)

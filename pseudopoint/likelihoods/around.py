@@ -1,6 +1,6 @@
 """A mean function of the latent functions, for every likelihood."""
 
-from typing import Any, ClassVar
+from typing import Any
 
 from jaxtyping import Float
 
@@ -8,16 +8,12 @@ from ..means import AbstractMean
 from ..params import Number
 from .base import AbstractLikelihood, Latent, Moments, Rows
 from .offset import Offset
+from .wrapper import AbstractWrapper
 
 __all__ = ["Around"]
 
 
-def _same(name: str) -> Any:
-    """The attribute of the likelihood inside."""
-    return property(lambda self: getattr(self.likelihood, name))
-
-
-class Around(AbstractLikelihood):
+class Around(AbstractWrapper):
     """p(y | f + m(x)): f keeps its prior mean of zero, and the numbers of the mean function m are learned.
 
     `at` rows it is an `Offset` by m of each, which all that takes a likelihood at rows computes with. What is in closed
@@ -27,23 +23,6 @@ class Around(AbstractLikelihood):
 
     likelihood: AbstractLikelihood
     mean: AbstractMean
-
-    concave = _same("concave")
-    majorised = _same("majorised")
-    additive = _same("additive")
-    varying_noise = _same("varying_noise")
-    shrinks = _same("shrinks")
-    smooth = _same("smooth")
-    curvature = _same("curvature")
-    support = _same("support")
-    ordered = _same("ordered")
-    rates = _same("rates")
-    has_constant: ClassVar[bool] = True
-
-    name = _same("name")  # pyright: ignore[reportIncompatibleMethodOverride]
-    latents = _same("latents")  # pyright: ignore[reportIncompatibleMethodOverride]
-    classes = _same("classes")  # pyright: ignore[reportIncompatibleMethodOverride]
-    gaussian_noise = _same("gaussian_noise")  # pyright: ignore[reportIncompatibleMethodOverride]
 
     @property
     def mean_function(self) -> AbstractMean:

@@ -1,19 +1,15 @@
 """A constant mean of the latent functions, for every likelihood that has no parameter of its own for it."""
 
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
 
 from ..params import Number, real
 from .base import AbstractLikelihood, Latent, Rows
+from .wrapper import AbstractWrapper
 
 __all__ = ["Offset"]
-
-
-def _same(name: str) -> Any:
-    """The attribute of the likelihood inside."""
-    return property(lambda self: getattr(self.likelihood, name))
 
 
 def _moved(name: str) -> Any:
@@ -25,7 +21,7 @@ def _moved(name: str) -> Any:
     return method
 
 
-class Offset(AbstractLikelihood):
+class Offset(AbstractWrapper):
     """p(y | f + c): f keeps its prior mean of zero, and the constant c is learned.
 
     Far from all rows a Gaussian process returns to its prior. With c that is the base rate of a class, or the usual
@@ -43,17 +39,6 @@ class Offset(AbstractLikelihood):
         if likelihood.has_constant or likelihood.gaussian_noise is not None:
             return likelihood
         return cls(likelihood, likelihood.base_level(y, weight))
-
-    concave = _same("concave")
-    majorised = _same("majorised")
-    additive = _same("additive")
-    varying_noise = _same("varying_noise")
-    shrinks = _same("shrinks")
-    smooth = _same("smooth")
-    curvature = _same("curvature")
-    support = _same("support")
-    ordered = _same("ordered")
-    has_constant: ClassVar[bool] = True
 
     log_prob = _moved("log_prob")
     moments = _moved("moments")
@@ -73,22 +58,6 @@ class Offset(AbstractLikelihood):
     def with_parts(self, likelihood: AbstractLikelihood, constant: Rows | None) -> AbstractLikelihood:
         """With the constant added again."""
         return Offset(likelihood, constant)
-
-    @property
-    def name(self) -> str:
-        return self.likelihood.name
-
-    @property
-    def latents(self) -> int:
-        return self.likelihood.latents
-
-    @property
-    def gaussian_noise(self) -> Rows | None:
-        return self.likelihood.gaussian_noise
-
-    @property
-    def classes(self) -> int:
-        return self.likelihood.classes
 
     def at(self, rows: Any) -> "Offset":
         return Offset(self.likelihood.at(rows), self.constant)

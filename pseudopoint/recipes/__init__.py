@@ -5,6 +5,7 @@ from .keeping import AbstractKeeper, Nothing
 from .methods import fit_model
 from .search import Found, search
 from .settings import COLLAPSED_ROWS, Fitted, Settings, Trial, choose_method, choose_num_inducing
+from .starts import Warm
 from .streamed import fit_rows
 from .update import Updated, add_points, update, update_varying
 
@@ -18,6 +19,7 @@ __all__ = [
     "Settings",
     "Trial",
     "Updated",
+    "Warm",
     "add_points",
     "choose_method",
     "choose_num_inducing",

@@ -74,35 +74,30 @@ def fit_model(
     data: Dataset,
     settings: Settings,
     progress: Progress | None = None,
-    warm: Model | None = None,
-    degrees: float | None = None,
-    learned: Model | None = None,
+    warm: Warm | None = None,
 ) -> Fitted:
     """A model of `data` (standardised, [N, D]) by `settings.method`.
 
-    `warm` is a model with a Gaussian likelihood whose hyperparameters are a better start than those of `kernel`, around
-    which the prior of lengthscales is; for another likelihood, its kernel. With `degrees` of freedom beside it, for a
-    Gaussian likelihood, the noise is Student-t, unless rows left out are predicted better under normal noise. `learned`
-    is where an earlier fit ended, with `likelihood`, and with a `Whitened` posterior where its q is the start of q.
+    `warm` is a better start than that of `kernel`, around which the prior of lengthscales is. Where it has ν, for a
+    Gaussian likelihood, the noise is Student-t, unless rows left out are predicted better under normal noise.
 
     Raises FitError with cause and remedy when a covariance matrix cannot be factorised, the fit is not finite, or the
     method does not suit the likelihood.
     """
     method, reason, run = _chosen(settings, likelihood, len(data))
-    found = None if warm is None else Warm(Model(warm.kernel, warm.likelihood))
-    at: Any = cast(found if learned is None else Warm(learned, learned=True), data.X.dtype)
+    warm = warm and warm._replace(model=cast(warm.model, data.X.dtype))
     start = cast(Model(kernel, likelihood), data.X.dtype)
     refuse_unfit_priors(start, settings)
-    if warm is None or degrees is None:
-        fitted = _with_normal_noise(run, start, data, settings, progress, at, method)
+    if warm is None or warm.degrees is None:
+        fitted = _with_normal_noise(run, start, data, settings, progress, warm, method)
     elif method == "svgp":
-        noise: Any = warm.likelihood.gaussian_noise
-        start = Model(kernel, StudentT(float(noise) ** 0.5, degrees))
-        fitted = _fit_minibatches(cast(start, data.X.dtype), data, settings, progress, at)
+        noise: Any = warm.model.likelihood.gaussian_noise
+        start = Model(kernel, StudentT(float(noise) ** 0.5, warm.degrees))
+        fitted = _fit_minibatches(cast(start, data.X.dtype), data, settings, progress, warm)
     else:
-        fitted = fit_tails(run, start, data, settings, progress, at, degrees)
+        fitted = fit_tails(run, start, data, settings, progress, warm)
         if noise_may_vary(settings, method, data):
-            normal = _with_normal_noise(run, start, data, settings, None, at, method)
+            normal = _with_normal_noise(run, start, data, settings, None, warm, method)
             fitted = with_better_noise(fitted, normal)
     if not np.isfinite(fitted.bound):
         raise FitError(explain(fitted.model, data))

@@ -48,7 +48,7 @@ POINTS, ITERATIONS = 100, 50  # of g, of which each row tells little
 FEWEST = 50  # rows from which their noise is studied
 ROWS = RACE_ROWS  # of which its kernel is learned
 LEAST_NOISE = 0.05  # share of the rows with less noise than a start in float32 has to resolve
-LOST = 1.0  # nats a row of the bound: with less lost, rows left out decide
+LOST = 1.0  # nats a row by which the bound must not fall
 REFIT, ROUNDS = 6, 1  # iterations of f under the noise of g, and how often
 
 
@@ -66,8 +66,8 @@ class VaryingNoise(NamedTuple):
     @property
     def pays(self) -> bool:
         """Whether the log densities of rows left out gain more than twice the standard error of the gain, and the bound
-        does not say the opposite. Pseudo-points that have to follow rows of almost no noise may lose other rows for
-        good, which are too few to outweigh them."""
+        does not fall by a nat a row. It falls where most rows have almost no noise: the pseudo-points then follow these
+        rows alone, and predictions of the few others are far off."""
         return self.varying - self.constant > 2 * self.error and self.lost < LOST
 
 

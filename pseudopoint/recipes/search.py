@@ -263,8 +263,13 @@ class _Search:
         except FitError:
             return state.anew()
         evidence = result.bound * (1 if levels is None else levels.shape[1])  # of the mean column
-        evidence -= self.waves[state.name].penalty if state.name in self.waves else 0.0
-        return state._replace(model=result.model, evidence=evidence + self.rows.gain(state.target))
+        return state._replace(model=result.model, evidence=evidence + self.besides(state))
+
+    def besides(self, state: State) -> float:
+        """What the evidence of a candidate has besides the bound: the Jacobian of its warp, and the penalties of what
+        was fitted to the target before, the numbers of a warp and a period."""
+        penalty = self.waves[state.name].penalty if state.name in self.waves else 0.0
+        return self.rows.gain(state.target) - penalty
 
     def tried(self, part: str, states: dict[str, State], iterations: int) -> dict[str, State]:
         """The candidates after some iterations, side by side, and recorded in their order."""
@@ -331,7 +336,7 @@ class _Search:
             return state.anew(), None
         model = tails.gaussian.model
         evidence = tails.gaussian.bound + tails.more(data) - float(prior.penalty(model.kernel))
-        evidence += self.rows.gain(state.target) - 0.5 * float(np.log(len(weight)))
+        evidence += self.besides(state) - 0.5 * float(np.log(len(weight)))
         return state._replace(model=model, evidence=evidence if np.isfinite(evidence) else -np.inf), tails
 
     # --- with hyperparameters as they are ---

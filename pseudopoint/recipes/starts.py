@@ -47,10 +47,12 @@ Notes = tuple[str, ...]
 
 
 class Warm(NamedTuple):
-    """A better start than that of a model: kernel and likelihood with Gaussian noise that a search found, or
-    (`learned`) all that an earlier fit ended with, and its posterior where q is known."""
+    """A better start than that of a model: kernel and likelihood with Gaussian noise that a search found, with ν where
+    it found Student-t noise (`degrees`); or, `learned`, all that an earlier fit ended with, and its posterior where q
+    is known."""
 
     model: Model
+    degrees: float | None = None
     learned: bool = False
 
 

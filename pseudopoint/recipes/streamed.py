@@ -40,7 +40,7 @@ def fit_rows(
     settings: Settings,
     keeper: AbstractKeeper,
     progress: Progress | None = None,
-    warm: Model | None = None,
+    warm: Warm | None = None,
 ) -> Fitted:
     """A model of `rows`, standardised, as `fit_model` makes one of a table in memory. `few` are a sample of the rows,
     on which pseudo-points and hyperparameters start.
@@ -53,13 +53,13 @@ def fit_rows(
         settings = settings._replace(num_inducing=settings.num_inducing or choose_num_inducing(len(rows)))
     model, prior = cast(Model(kernel, likelihood), few.X.dtype), LengthscalePrior.around(kernel, settings)
     refuse_unfit_priors(model, settings)
-    start = None if warm is None else cast(Warm(Model(warm.kernel, warm.likelihood)), few.X.dtype)
+    warm = warm and warm._replace(model=cast(warm.model, few.X.dtype))
     conjugate = likelihood.gaussian_noise is not None and settings.posterior == "whitened"
 
     def first():
         if not conjugate:
-            return start_plain(from_kernel(model, start), few, settings)
-        return start_sparse(model, few, settings, prior, start)[:2]
+            return start_plain(from_kernel(model, warm), few, settings)
+        return start_sparse(model, few, settings, prior, warm)[:2]
 
     try:
         model, notes = keeper.stage("start", first)

@@ -116,13 +116,12 @@ def fit_tails(
     settings: Settings,
     progress: Any,
     warm: Warm,
-    degrees: float,
 ) -> Fitted:
     """The fit under Student-t noise by `run`, the exact or collapsed method, from hyperparameters and ν of a sample.
 
     Its trial is the sum over rows of the log densities of rows left out. Raises FitError.
     """
-    prior = LengthscalePrior.around(start.kernel, settings)
+    prior, degrees = LengthscalePrior.around(start.kernel, settings), warm.degrees or DEGREES_AT_START
     precision = _first_precisions(warm.model, data, settings, prior, degrees)
     first = run(start, weighted(data, precision), settings, progress, warm)
     most = most_iterations(settings, len(data), len(first.model.posterior.Z)) // 10 + 1
