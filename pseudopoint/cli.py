@@ -18,8 +18,8 @@ import typer
 from rich.console import Console
 
 from pseudopoint import __version__
+from pseudopoint.bar import Bar
 from pseudopoint.names import SETTINGS, TASKS, Setting
-from pseudopoint.optimise.result import Record
 from pseudopoint.shell import run, visible
 
 __all__ = ["main"]
@@ -140,7 +140,7 @@ def fit(
     """
     from pseudopoint import commands
 
-    with _Bar(as_json) as bar:
+    with Bar(as_json) as bar:
         files = {"test": test, "out": out, "report": report, "checkpoint": checkpoint}
         options: dict[str, Any] = {"task": str(task), "test_fraction": test_fraction, "missing": missing or ()}
         options |= {"stream": stream, "resume": resume, "refit": refit, "weights": weights, "exposure": exposure}
@@ -229,6 +229,24 @@ def export(
 
 
 @app.command()
+def update(
+    model: ModelFile,
+    table: Table,
+    out: Annotated[Path, typer.Option(help="Write the updated model file here; it may be MODEL itself.")],
+    weights: Weights = None,
+    new_inducing: Annotated[int, typer.Option(help="Inducing points to add where the old ones say least.")] = 0,
+    as_json: Json = False,
+):
+    """Give a model the rows of a table besides those of its fit, without the old rows.
+
+    Kernel, noise and inducing points stay as fitted; of Gaussian noise this is the fit to all rows that has them.
+    """
+    from pseudopoint import commands
+
+    _show(commands.update_table(model, table, out, weights, new_inducing), as_json)
+
+
+@app.command()
 def inspect(model: ModelFile, as_json: Json = False):
     """Say what a model file holds.
 
@@ -247,7 +265,7 @@ def demo(
     """Fit the table of concrete strengths that comes with the package."""
     from pseudopoint import commands
 
-    with _Bar(as_json) as bar:
+    with Bar(as_json) as bar:
         result = commands.demo(out, bar.fitted)
     _show(result, as_json)
 
@@ -289,7 +307,7 @@ def reproduce(
         result: dict[str, Any] = {"experiments": work.listing(rows_from, folder, quick)}
     else:
         compute = not (stored or report_only)
-        with _Bar(as_json) as bar:
+        with Bar(as_json) as bar:
             job = work.Job(place, folder, data, rows_from, quick, compute, download, bar.reproduced, paper)
             result = work.reproduce(name, job)
     _show(result, as_json, work.in_lines)
@@ -300,51 +318,6 @@ def _version(version: Annotated[bool, typer.Option("--version", help="Print the 
     if version:
         print(f"pseudopoint {__version__}")
         raise typer.Exit
-
-
-class _Bar:
-    """Progress on standard error: a bar on a terminal, plain lines elsewhere, of a fit one every five seconds."""
-
-    def __init__(self, silent: bool):
-        self.console, self.silent, self.said = Console(stderr=True), silent, 0.0
-        self.name: str = ""
-        self.bar: Any = None
-        self.task: Any = None
-
-    def __enter__(self):
-        return self
-
-    def fitted(self, record: Record):
-        """An iteration of a fit is done."""
-        text = f"bound {record.bound:,.1f}  {record.step / max(record.seconds, 1e-9):.1f} iterations/s"
-        if self.console.is_terminal or record.seconds - self.said >= 5:
-            self.said = record.seconds
-            self._tell("fitting", record.step, record.total, text)
-
-    def reproduced(self, step: Any):
-        """A row of an experiment is done."""
-        text = ", ".join(str(value) for value in step.case.values())
-        self._tell(step.name, step.done, step.total, f"{text} ({step.seconds:.1f} s)")
-
-    def _tell(self, name: str, done: int, total: int, text: str):
-        if self.silent:
-            return
-        if not self.console.is_terminal:
-            self.console.print(f"{name} {done}/{total}: {text}", highlight=False, markup=False)
-            return
-        if name != self.name:
-            from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-
-            self.__exit__()
-            columns = BarColumn(), TextColumn("{task.completed}/{task.total}  {task.fields[text]}  time left")
-            self.bar = Progress(name, *columns, TimeRemainingColumn(), console=self.console, transient=True)
-            self.bar.start()
-            self.name, self.task = name, self.bar.add_task(name, total=total, text="")
-        self.bar.update(self.task, completed=done, total=total, text=text.replace("[", "\\["))
-
-    def __exit__(self, *_):
-        if self.bar is not None:
-            self.bar.stop()
 
 
 def _show(result: dict[str, Any], as_json: bool, in_lines: Callable | None = None):

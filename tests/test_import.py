@@ -16,7 +16,7 @@ PACKAGE = Path(pseudopoint.__file__).parent
 ORDER = """
     names files processes compilation params priors means linalg rows warps data kernels likelihoods gaussians
     posteriors sampling bounds optimise starts recipes persistence metrics tables datasets estimators export report
-    reproduce commands shell cli
+    reproduce commands shell bar cli
 """.split()
 CORE = ORDER[: ORDER.index("recipes") + 1]
 EDGE_LIBRARIES = {"sklearn", "pandas", "pyarrow", "narwhals", "typer", "rich", "matplotlib", "dask", "distributed"}

@@ -94,7 +94,7 @@ def rows_of(
         check_target(regression_likelihood(model.likelihood, 1.0), numbers, np.asarray(frame.index) + 1)
     weight = None
     if weights is not None:
-        weight = _weights(frame, weights, target)
+        weight = weight_column(frame, weights, target)
         frame = frame.drop(columns=weights)
     learn = partial(learned_encoder, target=target, classes=classes, missing=missing, exposure=exposure)
     if held_out.in_time:
@@ -189,7 +189,8 @@ def _times(series: pd.Series, format: Format) -> np.ndarray:
     return values_of(series, format)[0]
 
 
-def _weights(frame: pd.DataFrame, name: str, target: str) -> pd.Series:
+def weight_column(frame: pd.DataFrame, name: str, target: str) -> pd.Series:
+    """The weight of every row of a table. Raises ValueError or TableError."""
     if name == target:
         raise ValueError(f"--weights {name!r} is the target: name another column")
     weight = number_target(frame, name, role="weight")

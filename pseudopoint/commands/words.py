@@ -17,9 +17,9 @@ def in_lines(result: dict[str, Any]) -> Lines:
         add("model", f"{result['model']} (pseudopoint {result['library_version']}, {result['created']})")
         add("kind", f"{result['kind']}, for {result['task']}")
     if "target" in result:
-        add(
-            "data", f"{result['rows']:,} training rows, {len(result['features'])} features, target {result['target']!r}"
-        )
+        new = f", {result['new_rows']:,} of them new" if "new_rows" in result else ""
+        features = f"{len(result['features'])} features, target {result['target']!r}"
+        add("data", f"{result['rows']:,} training rows{new}, {features}")
     if "task_reason" in result:
         add("task", f"{result['task']} — {result['task_reason']}")
     if result.get("classes"):
@@ -30,7 +30,7 @@ def in_lines(result: dict[str, Any]) -> Lines:
         add("then", "fitted to all rows, those that measured it included; --no-refit leaves them out")
     if result.get("n_rejected"):
         add("rejected steps", f"{result['n_rejected']} steps went bad and were rejected and shortened")
-    if "seconds" in result:
+    if "seconds" in result and "new_rows" not in result:
         add("time", f"{result['seconds']:.1f} s")
     if "exported" in result:
         add("exported", result["exported"])
