@@ -21,6 +21,7 @@ from sections import (
     cold,
     exact_evidence,
     fastest,
+    forecasts,
     marked,
     means,
     newest,
@@ -209,7 +210,7 @@ def on_gpu() -> Section:
 
 
 SECTIONS = (
-    *(quality, cold, numbers, classes, splits, class_seconds, several_classes, exact_evidence),
+    *(quality, cold, numbers, forecasts, classes, splits, class_seconds, several_classes, exact_evidence),
     *(steps, bounds, predictions, growth, reports, places, on_gpu),
 )
 
