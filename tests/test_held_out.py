@@ -137,3 +137,15 @@ def test_the_command_line_has_these_options(folder):
     assert "test rows: 10" in done.stdout and "then: fitted to all rows" in done.stdout
     done = CliRunner().invoke(app, [*words, "--no-refit", "--method", "exact", "--time", "day"])
     assert done.exit_code == 0 and "then:" not in done.stdout and "data: 40 training rows" in done.stdout
+
+
+def test_intervals_below_zero_of_a_target_that_is_not_are_said_and_the_remedy_works(tmp_path):
+    rng = np.random.default_rng(0)
+    x = rng.uniform(0, 6, 200)
+    pd.DataFrame({"x": x, "price": np.exp(np.sin(x) + rng.normal(size=200))}).to_csv(tmp_path / "t.csv", index=False)
+    said = lambda **settings: [
+        note for note in fit_table(tmp_path / "t.csv", "price", refit=False, **settings)["notes"] if "below" in note
+    ]
+    (note,) = said(**QUICK)
+    assert "of 20 measured rows reach there: --target-warp log" in note
+    assert not said(target_warp="log", kernel="rbf", input_warp="none")

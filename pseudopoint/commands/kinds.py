@@ -18,6 +18,7 @@ from pseudopoint.tables import describe as in_words
 __all__ = ["LEVEL", "AbstractKind", "Classification", "Regression", "Result", "Scored", "exposures"]
 
 LEVEL = 0.9
+BELOW = 0.05  # share of rows whose intervals reach where the target does not: worth a note
 
 
 class AbstractKind(ABC):
@@ -64,6 +65,10 @@ class AbstractKind(ABC):
     def surprise(self, scored: Scored) -> np.ndarray:
         """The log density of the truth in each row."""
 
+    def remarks(self, columns: Columns) -> list[str]:
+        """What predictions say for another model."""
+        return []
+
     @abstractmethod
     def tally(self) -> NumberTally | ClassTally:
         """`measures` of rows that come in chunks and are not kept."""
@@ -94,6 +99,7 @@ class AbstractKind(ABC):
         notes = in_words(oddities)
         notes += [f"{missing} rows without a target were not scored"] if missing else []
         notes += [_unlearned(strangers)] if strangers else []
+        notes += self.remarks(columns) if parts else []
         arrays = [np.concatenate(part) for part in zip(*kept, strict=True)]
         return Scored(columns, rows, notes, *arrays)
 
@@ -161,6 +167,17 @@ class Regression(AbstractKind):
     def surprise(self, scored: Scored) -> np.ndarray:
         """log p(y)."""
         return scored.columns["density"]
+
+    def remarks(self, columns: Columns) -> list[str]:
+        """A target without a value below zero, whose intervals reach there."""
+        y, below = columns["y"], columns["lower"] < 0
+        if y.min() < 0 or y.max() <= 0 or below.mean() < BELOW:
+            return []
+        words = "--target-warp log" if y.min() > 0 else "--target-warp yeo_johnson"
+        return [
+            f"no target is below zero, but the intervals of {below.sum():,} of {len(y):,} measured rows reach there: "
+            f"{words} or a likelihood for such numbers may fit better"
+        ]
 
     def _beliefs(self, X: np.ndarray, exposure: np.ndarray | None) -> Columns:
         """Mean, standard deviation and ends of the interval, which a Gaussian's moments tell without a second pass."""
