@@ -26,6 +26,7 @@ __all__ = [
     "near_rows",
     "padded",
     "take",
+    "times_drawn",
 ]
 
 
@@ -103,6 +104,20 @@ def dataset(X, y, weight=None, noise=None, dtype=None) -> Dataset:
 def take(data: Dataset, rows: Int[np.ndarray, "*C B"]) -> Dataset:
     """The given rows, gathered on the host; `rows` [C, B] gives a stack of C batches."""
     return jax.tree.map(lambda x: np.asarray(x)[rows], data)
+
+
+def times_drawn(weight: np.ndarray, size: int, seed: int) -> Int[np.ndarray, " N"] | None:
+    """How often each row is among `size` rows, of those that the weights count; None where weights are all 1, or not
+    whole numbers.
+
+    A few rows that were seen very often would else be in a sample with all of their weight, or not at all, and neither
+    is what the data look like.
+    """
+    if np.all(weight == 1) or np.any(weight != np.round(weight)):
+        return None
+    ends = np.cumsum(weight, dtype=np.int64)
+    drawn = np.random.default_rng(seed).choice(ends[-1], min(size, ends[-1]), replace=False, shuffle=False)
+    return np.bincount(np.searchsorted(ends, drawn, side="right"), minlength=len(weight))
 
 
 def draw(N: int, batch_size: int, seed: int, step: int, count: int) -> Int[np.ndarray, "C B"]:

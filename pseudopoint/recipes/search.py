@@ -12,6 +12,7 @@ The sample depends on the rows and the seed alone: not on their order, the order
 """
 
 import time
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -22,7 +23,7 @@ from jaxtyping import Array, Float
 
 from ..bounds import best_scale_and_degrees, evidence_on_host, expected_precisions, given_evidence, marginal
 from ..compilation import program
-from ..data import Dataset, take
+from ..data import Dataset, take, times_drawn
 from ..kernels import AbstractKernel, Linear, Matern52, Periodic
 from ..likelihoods import Gaussian
 from ..linalg import inverse_and_half_logdet
@@ -98,10 +99,12 @@ def search(
 def _sample(data: Dataset, size: int, seed: int) -> Dataset:
     """At most `size` rows, whatever the order of rows and columns: drawn from the rows in the order of their targets
     and, where those are equal, of their distances from the middle."""
-    X, y = np.asarray(data.X), np.asarray(data.y)
+    X, y, weight = (np.asarray(x) for x in (data.X, data.y, data.weight))
     order = np.lexsort((np.round(np.sum(X**2, axis=1), 9), y))
-    drawn = np.random.default_rng(seed).permutation(len(y))[:size]
-    return take(data, order[np.sort(drawn)])
+    times = times_drawn(weight[order], size, seed) if len(y) > size else None
+    if times is None:
+        return take(data, order[np.sort(np.random.default_rng(seed).permutation(len(y))[:size])])
+    return replace(take(data, order[times > 0]), weight=times[times > 0])
 
 
 class _Search:
