@@ -14,7 +14,7 @@ pytestmark = pytest.mark.edge
 
 PACKAGE = Path(pseudopoint.__file__).parent
 ORDER = """
-    names files processes compilation params priors means linalg rows warps data kernels likelihoods gaussians
+    names files processes compilation params priors means linalg rows warps data devices kernels likelihoods gaussians
     posteriors sampling bounds optimise starts recipes persistence metrics tables datasets estimators export report
     reproduce commands shell bar cli
 """.split()

@@ -1,5 +1,6 @@
 """The bound of any q(u) under any likelihood, from minibatches, at B M²."""
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -8,6 +9,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from ..data import Count, Dataset
+from ..devices import Devices, over_devices
 from ..likelihoods import AbstractLikelihood
 from ..linalg import Scalar
 from ..posteriors import AbstractPosterior, Model, ShrunkResidual
@@ -24,6 +26,8 @@ __all__ = [
     "majorises",
     "shrunk",
 ]
+
+Total = Count | float | Scalar  # rows that a batch stands for; of a device's share of it, perhaps not a whole number
 
 
 class AtRows(NamedTuple):
@@ -77,10 +81,10 @@ def expected_at(at: AtRows, projection, num_data, tight) -> Scalar:
 
 def elbo(model: Model, batch: Dataset, num_data: Count) -> Bound:
     """E_q[log p(y | f)] − KL[q(u) ‖ p(u)], unbiased from a batch of `num_data` rows  (Kobe 2.25, with its erratum)."""
-    return elbo_at(AtRows.of(model, batch), num_data)
+    return _averaged(lambda share, total: elbo_at(AtRows.of(model, share), total), batch, num_data)
 
 
-def elbo_at(at: AtRows, num_data: Count) -> Bound:
+def elbo_at(at: AtRows, num_data: Total) -> Bound:
     """`elbo` of a model at known rows."""
     projection = at.projection
     standard = expected_at(at, projection, num_data, False)
@@ -105,10 +109,22 @@ def energies(model: Model, batch: Dataset, num_data: Count, tight: bool = True) 
     whatever the curvature of log p(y | f) (methods d.3). For likelihoods that need no majoriser (`majorises`) the
     second value is the energy, and P_ω is P*. The values have first derivatives only.
     """
-    return energies_at(AtRows.of(model, batch), num_data, tight)
+    return _averaged(lambda share, total: energies_at(AtRows.of(model, share), total, tight), batch, num_data)
 
 
-def energies_at(at: AtRows, num_data: Count, tight: bool = True) -> tuple[Scalar, Scalar]:
+def _averaged(estimate: Callable[[Dataset, Total], Any], batch: Dataset, num_data: Count) -> Any:
+    """estimate(batch, num_data), where devices share the rows: estimates are unbiased, and so is their mean."""
+
+    def of(share: Dataset, devices: Devices) -> Any:
+        if devices.count == 1:
+            return estimate(share, num_data)
+        # Each estimates from a share of the B rows; what fills the share up is none of them.
+        return devices.mean(estimate(share, num_data * (devices.count * len(share) / len(batch))))
+
+    return over_devices(of, batch)
+
+
+def energies_at(at: AtRows, num_data: Total, tight: bool = True) -> tuple[Scalar, Scalar]:
     """`energies` of a model at known rows."""
     projection, batch, scale = at.projection, at.batch, num_data / len(at.batch)
     if not majorises(at.likelihood):

@@ -1,6 +1,7 @@
 """Sums over the rows of a table, in chunks: all that a collapsed bound needs of the data."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
@@ -11,6 +12,7 @@ from jax.custom_derivatives import SymbolicZero
 from jaxtyping import Array, Float
 
 from ..data import Dataset
+from ..devices import Devices, over_devices
 from ..linalg import Scalar, gram, lower_product, lower_transposed_product, outer, through_whitening, tril_product
 
 __all__ = ["Statistics", "Sums", "chunk_size", "feature_sums", "statistics", "whitened_sums"]
@@ -41,19 +43,24 @@ Summing = Callable[[Float[Array, "N D"], Float[Array, " N"], Float[Array, "N *C"
 
 
 def statistics(sums: Summing, data: Dataset, noise: Float[Array, " N"], extra: float | Scalar = 0.0) -> Statistics:
-    """`Statistics` of all rows. `noise` is σ² + noiseᵢ, to which `extra` is added in the precisions; `sums` computes
-    `Sums` from (X, λ, y)."""
-    precision = data.weight / (noise + data.weight * extra)
-    H, b, trace, d = sums(data.X, precision, data.y)
-    return Statistics(
-        H=H,
-        b=b,
-        yy=jnp.sum(precision * data.y.T**2),
-        log_noise=jnp.sum(data.weight * jnp.log(2 * jnp.pi * noise)),
-        trace=trace,
-        log_trace=jnp.sum(jnp.log1p(precision * d)),
-        residual=jnp.sum(jnp.where(data.weight > 0, d, 0)),
-    )
+    """`Statistics` of all rows, which devices share. `noise` is σ² + noiseᵢ, to which `extra` is added in the
+    precisions; `sums` computes `Sums` from (X, λ, y)."""
+
+    def of(data: Dataset, devices: Devices) -> Statistics:
+        precision = data.weight / (data.noise + data.weight * extra)
+        H, b, trace, d = sums(data.X, precision, data.y)
+        of_share = Statistics(
+            H=H,
+            b=b,
+            yy=jnp.sum(precision * data.y.T**2),
+            log_noise=jnp.sum(data.weight * jnp.log(2 * jnp.pi * data.noise)),
+            trace=trace,
+            log_trace=jnp.sum(jnp.log1p(precision * d)),
+            residual=jnp.sum(jnp.where(data.weight > 0, d, 0)),
+        )
+        return devices.sum(of_share)
+
+    return over_devices(of, replace(data, noise=noise))
 
 
 def feature_sums(basis: Callable, chunk: int | None, X, precision, y) -> Sums:

@@ -13,6 +13,7 @@ from jax.tree_util import Partial
 
 from ..compilation import program
 from ..data import Dataset
+from ..devices import Devices, over_devices
 from ..linalg import factorise
 from ..params import Trainable
 from ..posteriors import Model, Predictor, prior_factor
@@ -71,10 +72,13 @@ class _Expected:
     tight: bool
 
     def __call__(self, model: Model, chunk: Dataset) -> Any:
-        at = AtRows.of(model, chunk)
-        standard = expected_at(at, at.projection, len(chunk), False)
-        tight = self.tight and at.likelihood.shrinks
-        return (expected_at(at, at.projection, len(chunk), True) if tight else standard), standard
+        def of(share: Dataset, devices: Devices) -> Any:
+            at = AtRows.of(model, share)
+            standard = expected_at(at, at.projection, len(share), False)
+            tight = self.tight and at.likelihood.shrinks
+            return devices.sum(((expected_at(at, at.projection, len(share), True) if tight else standard), standard))
+
+        return over_devices(of, chunk)
 
 
 def _own_q(model: Model, sums: Any) -> Bound:

@@ -17,6 +17,7 @@ from ..bounds import AtRows, collapsed, elbo_at
 from ..bounds.row_sums import chunk_size
 from ..compilation import bucket, mode_of_evaluations, same_shape_sample
 from ..data import Dataset, padded
+from ..devices import Devices, over_devices
 from ..linalg import explain_failure
 from ..optimise.fullbatch import ROUND, FitError, Objective, OptimiseResult, best_q, lbfgsb_in_rounds
 from ..optimise.minibatch import with_q
@@ -114,9 +115,13 @@ def profile(model: Model, data: Dataset):
     At the optimum in q the bound's derivative in all else is the partial one (envelope theorem). The search for q stops
     when a step gains less than 1e-7 nats a row.
     """
-    at = AtRows.of(model, data)
-    q = lax.stop_gradient(best_q(lax.stop_gradient(at), tolerance=NEAR))
-    value = elbo_at(at.with_q(q), len(data)).value
+
+    def of(share: Dataset, devices: Devices):
+        at = AtRows.of(model, share)
+        q = lax.stop_gradient(best_q(lax.stop_gradient(at), devices, tolerance=NEAR))
+        return devices.mean(elbo_at(at.with_q(q), devices.count * len(share)).value), q
+
+    value, q = over_devices(of, data)
     return value, (q, value)
 
 

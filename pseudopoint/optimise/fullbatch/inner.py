@@ -10,6 +10,7 @@ from jaxtyping import Array, Float, Int
 
 from ...bounds import AtRows, energies_at, majorises
 from ...data import Dataset
+from ...devices import Devices, over_devices
 from ...gaussians import MeanCovariance, MeanPrecision
 from ...linalg import Scalar, invert, solve_positive
 from ...posteriors import Model
@@ -18,6 +19,7 @@ from .anderson import Memory
 
 __all__ = ["best_q", "converge"]
 
+ONE = Devices(1)
 REMEMBERED = 8  # changes that the acceleration uses
 FALLS = 6  # rejections in a row: of the accelerated step, the plain one, and 1/4, …, 1/256 of it
 Steps = int | Int[Array, ""]
@@ -49,18 +51,25 @@ def converge(model: Model, data: Dataset, *, tight: bool = True, tolerance: floa
     quadrature makes the expectation gradients differ from those of the bound. q is in `MeanPrecision` coordinates, and
     its value is the start.
     """
-    return with_q(model, best_q(AtRows.of(model, data), tight=tight, tolerance=tolerance, steps=steps))
+
+    def of(share: Dataset, devices: Devices) -> MeanPrecision:
+        return best_q(AtRows.of(model, share), devices, tight=tight, tolerance=tolerance, steps=steps)
+
+    return with_q(model, over_devices(of, data))
 
 
-def best_q(at: AtRows, *, tight: bool = True, tolerance: float = 1e-8, steps: Steps = 100) -> MeanPrecision:
-    """The q of `converge`, where what q has no part in is known."""
+def best_q(
+    at: AtRows, devices: Devices = ONE, *, tight: bool = True, tolerance: float = 1e-8, steps: Steps = 100
+) -> MeanPrecision:
+    """The q of `converge`, where what q has no part in is known, of the rows of all `devices`, each with its share."""
     data, start_q = at.batch, at.posterior.q
-    enough = max(tolerance, 10 * float(jnp.finfo(data.X.dtype).eps)) * jnp.count_nonzero(data.weight)
+    count = devices.sum(jnp.count_nonzero(data.weight))
+    enough = max(tolerance, 10 * float(jnp.finfo(data.X.dtype).eps)) * count
     first, unravel = ravel_pytree(jax.tree.map(jnp.asarray, start_q))
 
     def body(now: _Inner) -> _Inner:
         q = unravel(now.here)
-        bound, image = _full_step(at, q, tight)
+        bound, image = _full_step(at, devices, q, tight)
         plain, _ = ravel_pytree(image)
         rose = bound >= now.bound - 0.1 * enough
         choose = lambda a, b: jax.tree.map(lambda x, y: jnp.where(rose, x, y), a, b)
@@ -81,14 +90,14 @@ def best_q(at: AtRows, *, tight: bool = True, tolerance: float = 1e-8, steps: St
     return unravel(lax.while_loop(going, body, start).best)
 
 
-def _full_step(at: AtRows, q: MeanPrecision, tight: bool) -> tuple[Scalar, MeanPrecision]:
+def _full_step(at: AtRows, devices: Devices, q: MeanPrecision, tight: bool) -> tuple[Scalar, MeanPrecision]:
     """The bound, and q after a natural step of size 1 (`NaturalGradient`)."""
     cov, half_logdet = invert(q.precision)
 
     def objective(mean, cov):
-        return energies_at(at.with_q(MeanCovariance(mean, cov, known=True)), len(at.batch), tight)
+        return energies_at(at.with_q(MeanCovariance(mean, cov, known=True)), devices.count * len(at.batch), tight)
 
-    value, (dm, dS), (_, minorant) = two_gradients(objective, q.mean, cov)
+    value, (dm, dS), (_, minorant) = devices.mean(two_gradients(objective, q.mean, cov))
     precision = next_precision(at.likelihood, q.precision, cov, -2 * dS, 1.0)
     step = solve_positive(-2 * minorant if majorises(at.likelihood) else precision, dm)
     return value + gaussian_entropy(half_logdet, q.mean.size), MeanPrecision(q.mean + step, precision)
