@@ -5,13 +5,23 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from ..data import Dataset, dataset
+from ..data import Dataset, dataset, take
 from ..kernels import AbstractKernel
 from ..posteriors import Model
 from ..starts.warps import Warps, penalty
+from .categories import Ties
 from .settings import Trial
 
-__all__ = ["Found", "Rows", "State"]
+__all__ = ["Found", "Rows", "State", "sample_of"]
+
+
+def sample_of(data: Dataset, size: int, seed: int) -> Dataset:
+    """At most `size` rows, whatever the order of rows and columns: drawn from the rows in the order of their targets
+    and, where those are equal, of their distances from the middle."""
+    X, y = np.asarray(data.X), np.asarray(data.y)
+    order = np.lexsort((np.round(np.sum(X**2, axis=1), 9), y))
+    drawn = np.random.default_rng(seed).permutation(len(y))[:size]
+    return take(data, order[np.sort(drawn)])
 
 
 class Found(NamedTuple):
@@ -30,13 +40,15 @@ class Found(NamedTuple):
 
 
 class State(NamedTuple):
-    """A candidate: kernel by name, model, warps, and the log evidence of the sample with the Jacobian, −∞ before."""
+    """A candidate: kernel by name, model, warps, the log evidence of the sample with the Jacobian, −∞ before, and the
+    lengthscales that columns share."""
 
     name: str
     model: Any
     inputs: Warps
     target: Any
     evidence: float = -np.inf
+    ties: Ties | None = None
 
     def anew(self, **changes: Any) -> "State":
         """Another candidate, whose evidence is not known."""
