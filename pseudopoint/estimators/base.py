@@ -183,8 +183,7 @@ class AbstractEstimator(TakesMoreRows, BaseEstimator):
             if known is not None:
                 return self._fit_again(known, settings, data, scaling, own, said, progress)
             settings = self._with_kernel(settings, scaling, float(np.mean(y**2)) if scale_target else 1.0)
-            categories = self._categories
-            found = searched(settings, described, data, scaling, scale_target, tails=True, categories=categories)
+            found = searched(settings, described, data, scaling, scale_target, tails=True, categories=self._categories)
             if found is None:
                 kernel, about = start_kernel(settings, X, y, scale_target, scaling if own else None)
                 chosen, said = Chosen(kernel, data, scaling), said + about
