@@ -103,7 +103,7 @@ KERNELS: dict[str, KernelFactory] = {
     ),
     "coregion": lambda D=3: k.Coregion(np.array([[0.9, 0.1], [-0.4, 0.6], [0.3, 0.2]]), np.array([0.1, 0.3, 0.2]), 1),
     "tied": lambda D=3: k.Tied(
-        k.Matern32(ard(min(D, 2)), 1.7), np.linspace(0.8, 1.2, D), tuple(min(d, 1) for d in range(D))
+        k.Matern32(ard(min(D, 2)), 1.7), tuple(min(d, 1) for d in range(D)), np.linspace(0.8, 1.2, D)
     ),
     "on": lambda D=3: k.Matern52(np.array([1.9, 0.7]), 1.7).on(2, 0),
 }

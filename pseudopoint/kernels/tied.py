@@ -20,13 +20,13 @@ class Tied(AbstractKernel):
 
     For the 0/1 columns of a column of categories, a stationary kernel with one lengthscale ℓ is a kernel of categories:
     r² = 2 scale² 1[a ≠ b]/ℓ², for RBF variance · exp(−scale² 1[a ≠ b]/ℓ²). So
-    `Tied(Matern52(np.ones(2)), np.ones(5), (0, 1, 1, 1, 1))` has a lengthscale for column 0, and one for a column of
+    `Tied(Matern52(np.ones(2)), (0, 1, 1, 1, 1))` has a lengthscale for column 0, and one for a column of
     four categories. A sum or product has its parts tied one by one.
     """
 
     kernel: AbstractKernel
-    scale: Scale = positive(learn="learned")
     groups: tuple[int, ...] = eqx.field(static=True)
+    scale: Scale = positive(default=1.0, learn="learned")
     learned: bool = eqx.field(static=True, default=False)
 
     def __check_init__(self):

@@ -39,7 +39,7 @@ class Ties(NamedTuple):
         return cls(tuple(groups.tolist()), scale)
 
     @property
-    def count(self) -> int:
+    def num_groups(self) -> int:
         """G, the number of columns of the table."""
         return max(self.groups) + 1
 
@@ -51,7 +51,7 @@ class Ties(NamedTuple):
     def of_kernel(self, kernel: Any) -> AbstractKernel:
         """A kernel by name of G columns, or each part of its sum, tied."""
         parts = (kernel,) if kernel.scales is not None else kernel.kernels
-        return sum(Tied(part, self.scale, self.groups) for part in parts)  # pyright: ignore[reportReturnType]
+        return sum(Tied(part, self.groups, self.scale) for part in parts)  # pyright: ignore[reportReturnType]
 
     def merged(self, lengthscale: Any) -> np.ndarray:
         """The G lengthscales (Σ 1/ℓ²)^(−½) of D, with which two random rows are as far from each other: the squared

@@ -264,7 +264,7 @@ class _Search:
         (lengthscale, size), D = robust(self.rows.X, self.size), self.rows.X.shape[1]
         variance, count, tied = size if variance is None else variance, D, lambda kernel: kernel
         if state.ties is not None:  # √G in place of √D
-            count, tied = state.ties.count, state.ties.of_kernel
+            count, tied = state.ties.num_groups, state.ties.of_kernel
             lengthscale *= float(np.sqrt(count / D))
         if state.name not in self.waves:
             return tied(named_kernel(state.name, lengthscale, variance, count))
