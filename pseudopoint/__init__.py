@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from .kernels import Polynomial as Polynomial
     from .kernels import RationalQuadratic as RationalQuadratic
     from .kernels import SpectralMixture as SpectralMixture
+    from .kernels import Tied as Tied
     from .kernels import White as White
     from .optimise.result import FitError as FitError
     from .persistence import ModelFileError as ModelFileError
@@ -51,6 +52,7 @@ _HOME = {
         "Periodic",
         "RationalQuadratic",
         "SpectralMixture",
+        "Tied",
         "White",
     ],
     "optimise.result": ["FitError"],

@@ -38,6 +38,7 @@ from .kernels import (
     RationalQuadratic,
     SpectralMixture,
     Sum,
+    Tied,
     White,
     middle,
 )
@@ -86,6 +87,11 @@ class Feature(eqx.Module):
         if omega is not None:
             omega = jnp.zeros((len(omega), len(centre)), centre.dtype).at[:, at].add(omega)
         return Feature(self.variance, linear, omega, centre)
+
+    def scaled(self, scale: Float[Array, " D"], centre: Float[Array, " D"]) -> "Feature":
+        """The same feature of scale ∘ x."""
+        omega = None if self.omega is None else self.omega * scale
+        return Feature(self.variance, tuple(v * scale**2 for v in self.linear), omega, centre)
 
 
 class Paths(eqx.Module):
@@ -224,6 +230,12 @@ def _(kernel: Additive, key, F, centre):
 def _(kernel: On, key, F, centre):
     chosen = _prior(kernel.kernel, key, F, centre[np.asarray(kernel.columns)])
     return tuple(feature.on(kernel.columns, centre) for feature in chosen)
+
+
+@_prior.register
+def _(kernel: Tied, key, F, centre):
+    scale = jnp.broadcast_to(jnp.asarray(kernel.scale, centre.dtype), centre.shape)
+    return tuple(feature.scaled(scale, centre) for feature in _prior(kernel.wide(), key, F, centre * scale))
 
 
 def _parts(kernel, key, F, centre):

@@ -102,6 +102,9 @@ KERNELS: dict[str, KernelFactory] = {
         0.15 * np.ones(D),
     ),
     "coregion": lambda D=3: k.Coregion(np.array([[0.9, 0.1], [-0.4, 0.6], [0.3, 0.2]]), np.array([0.1, 0.3, 0.2]), 1),
+    "tied": lambda D=3: k.Tied(
+        k.Matern32(ard(min(D, 2)), 1.7), tuple(min(d, 1) for d in range(D)), np.linspace(0.8, 1.2, D)
+    ),
     "on": lambda D=3: k.Matern52(np.array([1.9, 0.7]), 1.7).on(2, 0),
 }
 
@@ -137,6 +140,7 @@ FORMULAS: dict[type, Formula] = {
     k.Sum: lambda p, X, Z: np.sum([formula(part, X, Z) for part in p.kernels], axis=0),
     k.Product: lambda p, X, Z: np.prod([formula(part, X, Z) for part in p.kernels], axis=0),
     k.InUnits: lambda p, X, Z: formula(p.kernel, X * p.scale + p.mean, Z * p.scale + p.mean),
+    k.Tied: lambda p, X, Z: o.matern32(X, Z, p.kernel.lengthscale[list(p.groups)] / p.scale, p.kernel.variance),
     k.On: lambda p, X, Z: formula(p.kernel, X[:, list(p.columns)], Z[:, list(p.columns)]),
 }
 

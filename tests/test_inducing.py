@@ -16,8 +16,8 @@ from pseudopoint.optimise.named import tight
 from pseudopoint.params import cast, trainable
 from pseudopoint.posteriors import Collapsed, Model
 from pseudopoint.recipes import Settings, fit_model
+from pseudopoint.recipes.candidates import sample_of
 from pseudopoint.recipes.starts import RACE_ITERATIONS
-from pseudopoint.recipes.search import _sample
 from pseudopoint.starts.inducing import candidates, greedy_variance, kmeans, random, rpcholesky, sample
 
 EACH = pytest.mark.parametrize("method", [name for name in PLACEMENTS if name != "auto"])
@@ -222,11 +222,11 @@ def test_clusters_do_not_depend_on_the_units_of_columns():
 def test_a_sample_of_rows_that_were_seen_often_is_one_of_all_that_weights_count():
     weight = np.r_[np.full(3, 500.0), np.ones(1500)]
     data = dataset(np.arange(1503.0)[:, None], np.zeros(1503), weight, dtype="float64")
-    for few in (sample(data, 300, 0), _sample(data, 300, 0)):
+    for few in (sample(data, 300, 0), sample_of(data, 300, 0)):
         times = dict(zip(np.asarray(few.X)[:, 0].astype(int).tolist(), np.asarray(few.weight).tolist(), strict=True))
         assert sum(times.values()) == 300 and all(times[k] <= weight[k] for k in times)
         assert all(20 < times[k] < 85 for k in range(3))  # 50, with a standard deviation of 6
-    for other in (np.ones(1503), np.where(weight > 1, 500.5, 1)):  # rows as they are, each at most once
+    for other in (np.ones(1503), np.where(weight > 1, 500.5, 1.0)):  # rows as they are, each at most once
         few = sample(replace(data, weight=other), 300, 0)
         assert len(few) == 300 and set(np.asarray(few.weight)) <= set(other)
     assert sample(data, 1503, 0) is data

@@ -59,10 +59,10 @@ def chosen(model: Any) -> dict[str, str]:
 def lengthscales(model: Any) -> dict[int, tuple[float, float | None]] | None:
     """Of every column that varies, by its number, in the kernel's units and in those of the column (None where a warp
     bends them); None for kernels without."""
-    if model.kernel_.scales is None:
-        return None
     scaling = model.standardiser_
-    scales = np.broadcast_to(np.asarray(model.kernel_.scales[0], float), len(scaling.columns))
+    scales = model.kernel_.widths(len(scaling.columns))
+    if scales is None:
+        return None
     warps = scaling.warps or (None,) * len(scales)
     in_units = [
         float(scale) if warp is None else None for scale, warp in zip(scales * scaling.scale, warps, strict=True)

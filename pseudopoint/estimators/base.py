@@ -183,7 +183,7 @@ class AbstractEstimator(TakesMoreRows, BaseEstimator):
             if known is not None:
                 return self._fit_again(known, settings, data, scaling, own, said, progress)
             settings = self._with_kernel(settings, scaling, float(np.mean(y**2)) if scale_target else 1.0)
-            found = searched(settings, described, data, scaling, scale_target, tails=True)
+            found = searched(settings, described, data, scaling, scale_target, tails=True, categories=self._categories)
             if found is None:
                 kernel, about = start_kernel(settings, X, y, scale_target, scaling if own else None)
                 chosen, said = Chosen(kernel, data, scaling), said + about
@@ -258,6 +258,11 @@ class AbstractEstimator(TakesMoreRows, BaseEstimator):
         names = [f"x{j}" for j in range(D)] if self._names is None else list(map(str, self._names))
         places = {name: (j,) for j, name in enumerate(names)}
         return places if self.encoder_ is None else places | self.encoder_.places
+
+    @property
+    def _categories(self) -> list[tuple[int, ...]]:
+        """The places of the 0/1 columns of each column of categories."""
+        return [] if self.encoder_ is None else self.encoder_.categories
 
     @property
     def _names(self) -> Any:

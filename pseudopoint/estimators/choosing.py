@@ -12,7 +12,7 @@ from ..kernels import AbstractKernel
 from ..likelihoods import AbstractLikelihood, Warped
 from ..names import Settings
 from ..processes import computing
-from ..recipes import Fitted, Found, Trial, Warm, search
+from ..recipes import Fitted, Found, Ties, Trial, Warm, search
 from ..starts.responses import response
 from .checks import numbers, shown
 from .means import has_mean
@@ -62,11 +62,13 @@ def searched(
     least: float = np.inf,
     levels: np.ndarray | None = None,
     tails: bool = False,
+    categories: Sequence[tuple[int, ...]] = (),
 ) -> Found | None:
     """What the search finds, of standardised data; None where there is none: `effort="fast"`, a kernel object, columns
     or a real target that are not scaled, priors, a mean function, an optimiser or posterior by name, few rows, or a
     constant target. `least` is the least target of all rows, where `data` are a sample. Targets of several columns are
-    `levels`, whose rows the target counts. `tails` says that the fit may have Student-t noise.
+    `levels`, whose rows the target counts. `tails` says that the fit may have Student-t noise. `categories` has the
+    places of the 0/1 columns of each column of categories.
 
     Raises ValueError for a warp that is asked for where there is none.
     """
@@ -89,7 +91,8 @@ def searched(
             y, levels = response(likelihood, y, np.asarray(data.weight, float))
         rows = data if additive else dataset(data.X, y, data.weight, dtype=data.X.dtype)
         # A likelihood may say nothing of where its rows are.
-        return None if not np.ptp(y) > 0 else search(rows, settings, zeros, zero, warp_target, levels, tails)
+        ties = Ties.of(categories, scaling)
+        return None if not np.ptp(y) > 0 else search(rows, settings, zeros, zero, warp_target, levels, tails, ties)
 
 
 def _against(settings: Settings, likelihood: AbstractLikelihood, data: Dataset, unscaled: bool) -> list[str]:

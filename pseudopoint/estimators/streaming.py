@@ -147,7 +147,8 @@ def _fit(model, settings, at, learned, raw_rows, raw: Dataset, scale_target, lik
     described = likelihood(y, np.ones_like(y))
 
     def choose():
-        found = searched(settings, described, few, scaling, scale_target, learned.target.least)
+        least, categories = learned.target.least, model._categories
+        found = searched(settings, described, few, scaling, scale_target, least, categories=categories)
         if found is not None:
             return _tree(found.base, found.model, found.inputs, found.target, found.trials)
         kernel, about = start_kernel(settings, np.asarray(few.X), y, scale_target, scaling if own else None)

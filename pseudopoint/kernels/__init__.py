@@ -13,3 +13,4 @@ from .distance import *
 from .further import *
 from .plain import *
 from .stationary import *
+from .tied import *

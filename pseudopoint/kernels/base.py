@@ -92,6 +92,10 @@ class AbstractKernel(Readable):
         known = {"lengthscale", "variance"} <= _fields(self).keys()
         return (self.lengthscale, self.variance) if known else None  # pyright: ignore[reportAttributeAccessIssue]
 
+    def widths(self, D: int) -> np.ndarray | None:
+        """A lengthscale for each of D columns; None of a kernel without `scales`."""
+        return None if self.scales is None else np.broadcast_to(np.asarray(self.scales[0], float), (D,))
+
     def beside(self, make: Callable[[Any], "AbstractKernel"], lengthscale: Any) -> "AbstractKernel":
         """`make(lengthscale)`, a kernel for the inputs of this one. `lengthscale` [D] is in the units of its rows."""
         return make(lengthscale)

@@ -1,5 +1,6 @@
 """How a model is fitted from start to finish: which method, how many pseudo-points, and each method's course."""
 
+from .categories import Ties
 from .families import FAMILIES
 from .keeping import AbstractKeeper, Nothing
 from .methods import fit_model
@@ -17,6 +18,7 @@ __all__ = [
     "Found",
     "Nothing",
     "Settings",
+    "Ties",
     "Trial",
     "Updated",
     "Warm",

@@ -1,17 +1,30 @@
 """What a search tries: the sample of rows, a candidate, and where a search ended."""
 
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float
 
-from ..data import Dataset, dataset
+from ..data import Dataset, dataset, take, times_drawn
 from ..kernels import AbstractKernel
 from ..posteriors import Model
 from ..starts.warps import Warps, penalty
+from .categories import Ties
 from .settings import Trial
 
-__all__ = ["Found", "Rows", "State"]
+__all__ = ["Found", "Rows", "State", "sample_of"]
+
+
+def sample_of(data: Dataset, size: int, seed: int) -> Dataset:
+    """At most `size` rows, whatever the order of rows and columns: drawn from the rows in the order of their targets
+    and, where those are equal, of their distances from the middle."""
+    X, y, weight = (np.asarray(x) for x in (data.X, data.y, data.weight))
+    order = np.lexsort((np.round(np.sum(X**2, axis=1), 9), y))
+    times = times_drawn(weight[order], size, seed) if len(y) > size else None
+    if times is None:
+        return take(data, order[np.sort(np.random.default_rng(seed).permutation(len(y))[:size])])
+    return replace(take(data, order[times > 0]), weight=times[times > 0].astype(weight.dtype))
 
 
 class Found(NamedTuple):
@@ -30,13 +43,15 @@ class Found(NamedTuple):
 
 
 class State(NamedTuple):
-    """A candidate: kernel by name, model, warps, and the log evidence of the sample with the Jacobian, −∞ before."""
+    """A candidate: kernel by name, model, warps, the log evidence of the sample with the Jacobian, −∞ before, and the
+    lengthscales that columns share."""
 
     name: str
     model: Any
     inputs: Warps
     target: Any
     evidence: float = -np.inf
+    ties: Ties | None = None
 
     def anew(self, **changes: Any) -> "State":
         """Another candidate, whose evidence is not known."""

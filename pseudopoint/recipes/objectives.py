@@ -32,6 +32,7 @@ __all__ = [
     "OfBound",
     "Report",
     "box_around",
+    "curvature",
     "explain",
     "held_points",
     "least_gain",
@@ -168,9 +169,23 @@ def maximise(
     the objective is a function of the model and (data, host(model, data)). Raises FitError with cause and remedy.
     """
     window = WINDOW_OF_MANY_ROWS if len(data) > RACE_ROWS else None
-    numbers, data = trainable(model, *frozen), padded_to_bucket(data)
-    M, C = len(model.posterior.Z), model.likelihood.latents
-    penalised = Objective(
+    numbers, data, M = trainable(model, *frozen), padded_to_bucket(data), len(model.posterior.Z)
+    penalised = _penalised(objective, prior, numbers, data, host, resume, progress)
+    probe = None
+    if numbers.size > FEW and box is None and (M or max_iter > ROUND):
+        probe = (sample(data, EXACT_SAMPLE, 0) if host else subset(objective, data, M, 0, PROBE_ROWS)), prior
+    min_gain = (least_gain(data) if M else 0.0) if min_gain is None else min_gain
+    rounds = {"probe": probe, "float32_start": float32_start, "box": box, "min_gain": min_gain, "window": window}
+    try:
+        return lbfgsb_in_rounds(penalised, max_iter=max_iter, **rounds)
+    except FitError as error:
+        raise FitError(f"{error}: {explain(model, data)}") from None
+
+
+def _penalised(objective, prior, numbers, data, host=None, resume=None, progress=None) -> Objective:
+    """The objective of `maximise`, of the numbers of a model and padded rows."""
+    M, C = len(numbers.model.posterior.Z), numbers.model.likelihood.latents
+    return Objective(
         Penalised(objective),
         numbers,
         (data, prior),
@@ -181,15 +196,18 @@ def maximise(
         compile_mode=mode_of_evaluations(len(data) * (1 if host else M or len(data)) * C),
         before=host and _Before(host),
     )
-    probe = None
-    if numbers.size > FEW and box is None and (M or max_iter > ROUND):
-        probe = (sample(data, EXACT_SAMPLE, 0) if host else subset(objective, data, M, 0, PROBE_ROWS)), prior
-    min_gain = (least_gain(data) if M else 0.0) if min_gain is None else min_gain
-    rounds = {"probe": probe, "float32_start": float32_start, "box": box, "min_gain": min_gain, "window": window}
-    try:
-        return lbfgsb_in_rounds(penalised, max_iter=max_iter, **rounds)
-    except FitError as error:
-        raise FitError(f"{error}: {explain(model, data)}") from None
+
+
+def curvature(objective, prior, model, data, places: np.ndarray, host=None) -> np.ndarray:
+    """−∂²/∂ξᵢ∂ξⱼ of the objective less the penalty, nats, [P, P], in the P unconstrained numbers of the model at
+    `places`, by differences of gradients, one for each number. Raises FitError where the objective is not finite."""
+    at = _penalised(objective, prior, trainable(model), padded_to_bucket(data), host)
+    _, gradient = at.start()
+    x, step = at.best.copy(), np.finfo(float).eps ** (1 / 3)
+    moved = [at(x + step * (np.arange(len(x)) == i)) for i in places]
+    rows = [(slope - gradient)[places] if np.isfinite(value) else 0 * x[places] for value, slope in moved]
+    H = at.scale / step * np.reshape(rows, (len(places), len(places)))
+    return 0.5 * (H + H.T)
 
 
 def box_around(numbers: Trainable, kernel: float, likelihood: float, posterior: float) -> tuple[np.ndarray, np.ndarray]:

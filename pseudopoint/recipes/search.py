@@ -12,7 +12,6 @@ The sample depends on the rows and the seed alone: not on their order, the order
 """
 
 import time
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -23,7 +22,7 @@ from jaxtyping import Array, Float
 
 from ..bounds import best_scale_and_degrees, evidence_on_host, expected_precisions, given_evidence, marginal
 from ..compilation import program
-from ..data import Dataset, take, times_drawn
+from ..data import Dataset
 from ..kernels import AbstractKernel, Linear, Matern52, Periodic
 from ..likelihoods import Gaussian
 from ..linalg import inverse_and_half_logdet
@@ -34,8 +33,9 @@ from ..processes import side_by_side
 from ..starts.hyperparameters import named_kernel, robust, ulapane
 from ..starts.periods import Wave, waves
 from ..starts.warps import Warps, input_warps, target_warps
-from .candidates import Found, Rows, State
-from .objectives import OfBound, maximise, padded_to_bucket
+from .candidates import Found, Rows, State, sample_of
+from .categories import Ties, occam
+from .objectives import OfBound, curvature, maximise, padded_to_bucket
 from .prior import LengthscalePrior
 from .refit import refit
 from .settings import Trial
@@ -63,20 +63,24 @@ def search(
     warp_target: bool,
     levels: Float[np.ndarray, "C K"] | None = None,
     tails: bool = False,
+    ties: Ties | None = None,
 ) -> Found:
     """The parts that the settings leave open, chosen by the evidence of a sample of `data`, which is standardised.
 
     `zeros` [D] and `zero` are the places of 0 of the user's units in the columns and in the target. Without
     `warp_target` the target stays as it is. With `levels`, it numbers their rows, and K functions describe it. With
     `tails` Student-t noise is tried in the end; where it is taken, columns and kernel are chosen again, by rows of its
-    weights. Raises FitError where no start has an evidence, or where the target has not the warp that is asked for.
+    weights. With `ties` columns of categories may have one lengthscale each. Raises FitError where no start has an
+    evidence, or where the target has not the warp that is asked for.
     """
     if not np.min(np.asarray(data.y)) > zero:  # one row of all is enough, whether the sample has it or not
         zero = np.inf
-    few = _sample(data, SAMPLE[settings.effort], settings.seed)
+    few = sample_of(data, SAMPLE[settings.effort], settings.seed)
     X, y, weight, noise = (np.asarray(x, float) for x in (few.X, few.y, few.weight, few.noise))
     run = _Search(Rows(X, y, weight, noise, zeros, zero, levels), settings)
     state, warp_inputs = run.start(), settings.input_warp != "none"
+    if ties is not None and settings.kernel == "auto" and np.isfinite(settings.lengthscale_prior):
+        state = run.share(state, ties)
     if warp_inputs:
         state = run.warp_inputs(state)
     if warp_target:
@@ -93,18 +97,7 @@ def search(
     if degrees is not None:
         state = run.warp_inputs(state) if warp_inputs else state
         state = run.choose_kernel(state) if settings.kernel == "auto" else state
-    return Found(state.name, run.base(state.name), state.model, state.inputs, state.target, tuple(run.trials), degrees)
-
-
-def _sample(data: Dataset, size: int, seed: int) -> Dataset:
-    """At most `size` rows, whatever the order of rows and columns: drawn from the rows in the order of their targets
-    and, where those are equal, of their distances from the middle."""
-    X, y, weight = (np.asarray(x) for x in (data.X, data.y, data.weight))
-    order = np.lexsort((np.round(np.sum(X**2, axis=1), 9), y))
-    times = times_drawn(weight[order], size, seed) if len(y) > size else None
-    if times is None:
-        return take(data, order[np.sort(np.random.default_rng(seed).permutation(len(y))[:size])])
-    return replace(take(data, order[times > 0]), weight=times[times > 0])
+    return Found(state.name, run.base(state), state.model, state.inputs, state.target, tuple(run.trials), degrees)
 
 
 class _Search:
@@ -134,6 +127,27 @@ class _Search:
         if not np.isfinite(state.evidence):
             raise FitError("the log evidence of a sample of the rows is not finite at any start")
         return self.taken("start", choice, self.climbed(state, LONG))
+
+    def share(self, state: State, ties: Ties) -> State:
+        """One lengthscale for each column of categories in place of one for each of its 0/1 columns, where that has the
+        higher evidence with these lengthscales integrated out: of their maxima, that of more numbers is higher."""
+        now, other = "one lengthscale a category", "one lengthscale a column"
+        found = self.tried("categories", {now: state, other: self._moved(state, ties=ties)}, LONG)
+        evidence = {choice: each.evidence - self._occam(each, ties) for choice, each in found.items()}
+        self.trials[-2:] = [trial._replace(evidence=evidence[trial.choice]) for trial in self.trials[-2:]]
+        choice = other if evidence[other] > evidence[now] + WORTH else now
+        self.taken("categories", choice, found[choice]._replace(evidence=evidence[choice]))
+        return found[choice]
+
+    def _occam(self, state: State, ties: Ties) -> float:
+        """What the evidence at the maximum is above that with the lengthscales of categories integrated out."""
+        bound, prior, host = self._objective(state)
+        places = np.flatnonzero(ties.shared if state.ties else ties.shared[list(ties.groups)])
+        try:
+            H = curvature(bound, prior, state.model, self.rows.of(state), places, host)
+        except FitError:
+            return np.inf
+        return occam(H, self.settings.lengthscale_prior)
 
     def warp_inputs(self, state: State) -> State:
         """No warps, the same kind of warp for all columns, or for each column the one of highest evidence."""
@@ -184,7 +198,7 @@ class _Search:
         """The kernel of highest evidence: all for a few iterations, then the best of them for more."""
         leave = {state.name} | ({"additive"} if len(state.inputs) >= WIDE else set())
         tried = [name for name in ("matern52", *GRAMMAR) if name not in leave]
-        states = {name: state.anew(name=name, model=self._moved(state.model, name)) for name in tried}
+        states = {name: self._moved(state, name=name) for name in tried}
         states |= self._periodic(state)
         began = self.tried("kernel", states, SHORT) | {state.name: state}
         self.record("kernel", state.name, state.evidence, 0.0)
@@ -205,22 +219,22 @@ class _Search:
             found = waves(rows.X, rows.columns(state.target), rows.weight)
             self.waves = {f"matern52 + linear + periodic, {wave.cycles:.3g} cycles": wave for wave in found}
         plain = lambda j: (*state.inputs[:j], None, *state.inputs[j + 1 :])
-        return {
-            name: state.anew(name=name, model=self._moved(state.model, name), inputs=plain(wave.column))
-            for name, wave in self.waves.items()
-        }
+        return {name: self._moved(state, name=name, inputs=plain(wave.column)) for name, wave in self.waves.items()}
 
-    def _moved(self, model: Model, name: str) -> Model:
-        """The model with another kernel, which takes over lengthscales and variance where it has them."""
-        kernel: Any = self.base(name)
-        before: Any = model.kernel
+    def _moved(self, state: State, **changes: Any) -> State:
+        """The candidate with another kernel, which takes over lengthscales and variance where it has them."""
+        other = state.anew(**changes)
+        kernel: Any = self.base(other)
+        before: Any = state.model.kernel
         lengthscale, variance = before.scales or before.kernels[-1].scales
+        if other.ties is not None and state.ties is None:
+            lengthscale = other.ties.merged(lengthscale)
         if kernel.scales is not None:
             kernel = eqx.tree_at(lambda k: k.scales, kernel, (lengthscale, variance))
         else:  # a sum of a kernel with lengthscales, which is last, and others
             own = kernel.kernels[-1].scales
             kernel = eqx.tree_at(lambda k: k.kernels[-1].scales, kernel, (lengthscale, own[1] * variance))
-        return cast(Model(kernel, model.likelihood), np.float64)
+        return other._replace(model=cast(Model(kernel, state.model.likelihood), np.float64))
 
     def heavy_tails(self, state: State) -> tuple[State, float | None]:
         """The candidate with Student-t noise of highest bound and its ν, if that exceeds the evidence under normal
@@ -245,28 +259,36 @@ class _Search:
 
     # --- candidates ---
 
-    def base(self, name: str) -> AbstractKernel:
-        """The kernel of that name at its first lengthscales."""
-        (lengthscale, variance), D = robust(self.rows.X, self.size), self.rows.X.shape[1]
-        if name not in self.waves:
-            return named_kernel(name, lengthscale, variance, D)
-        wave = self.waves[name]
+    def base(self, state: State, variance: float | None = None) -> AbstractKernel:
+        """The kernel of a candidate at its first lengthscales, and variance if none is given."""
+        (lengthscale, size), D = robust(self.rows.X, self.size), self.rows.X.shape[1]
+        variance, count, tied = size if variance is None else variance, D, lambda kernel: kernel
+        if state.ties is not None:  # √G in place of √D
+            count, tied = state.ties.num_groups, state.ties.of_kernel
+            lengthscale *= float(np.sqrt(count / D))
+        if state.name not in self.waves:
+            return tied(named_kernel(state.name, lengthscale, variance, count))
+        wave = self.waves[state.name]
         periodic, line = Periodic(np.ones(1), variance / 3, np.array([wave.period])), Linear(np.full(1, variance / 3))
-        return (periodic + line).on(wave.column) + Matern52(np.full(D, lengthscale), variance / 3)
+        return (periodic + line).on(wave.column) + tied(Matern52(np.full(count, lengthscale), variance / 3))
 
     def climbed(self, state: State, iterations: int) -> State:
         """The candidate with hyperparameters of higher evidence, less what their prior says; −∞ where there is none."""
-        prior, levels = LengthscalePrior.around(self.base(state.name), self.settings), self.rows.levels
-        on_host = jax.default_backend() == "cpu" or levels is not None
-        bound: Any = OfBound(given_evidence if on_host else marginal)
-        of_mean = None if levels is None else levels / np.sqrt(levels.shape[1])
-        host = partial(evidence_on_host, levels=of_mean) if on_host else None
+        (bound, prior, host), levels = self._objective(state), self.rows.levels
         try:
             result = maximise(bound, prior, state.model, self.rows.of(state), iterations, None, host=host)
         except FitError:
             return state.anew()
         evidence = result.bound * (1 if levels is None else levels.shape[1])  # of the mean column
         return state._replace(model=result.model, evidence=evidence + self.besides(state))
+
+    def _objective(self, state: State) -> tuple[Any, LengthscalePrior, Any]:
+        """Bound, prior, and what the host computes for a candidate, of classes for the mean of their columns."""
+        prior, levels = LengthscalePrior.around(self.base(state), self.settings), self.rows.levels
+        on_host = jax.default_backend() == "cpu" or levels is not None
+        of_mean = None if levels is None else levels / np.sqrt(levels.shape[1])
+        host = partial(evidence_on_host, levels=of_mean) if on_host else None
+        return OfBound(given_evidence if on_host else marginal), prior, host
 
     def besides(self, state: State) -> float:
         """What the evidence of a candidate has besides the bound: the Jacobian of its warp, and the penalties of what
@@ -323,15 +345,15 @@ class _Search:
         """The candidate under Student-t noise, with the bound on its evidence, less what ν overstates it by: from where
         it is, or from the first lengthscales and precisions that f = 0 suggests."""
         data, weight = self.rows.of(state), self.rows.weight
-        prior, degrees = LengthscalePrior.around(self.base(state.name), self.settings), DEGREES_AT_START
+        prior, degrees = LengthscalePrior.around(self.base(state), self.settings), DEGREES_AT_START
         try:
             if afresh:
                 squared = np.asarray(data.y, float) ** 2
                 spread, degrees = best_scale_and_degrees(squared, weight, np.average(squared, weights=weight), degrees)
-                D, (lengthscale, _) = len(state.inputs), robust(self.rows.X, self.size)
-                first = Model(named_kernel("matern52", lengthscale, spread, D), Gaussian(NOISE_OF_SPREAD * spread))
+                first = state._replace(name="matern52")
+                first = first._replace(model=Model(self.base(first, spread), Gaussian(NOISE_OF_SPREAD * spread)))
                 data_first = weighted(data, expected_precisions(squared, spread, degrees))
-                began = refit(self._moved(first, state.name), data_first, self.settings, prior, SHORT)
+                began = refit(self._moved(first, name=state.name).model, data_first, self.settings, prior, SHORT)
             else:
                 began = refit(state.model, data, self.settings, prior, 0)
             tails = alternate(began, data, self.settings, prior, degrees, *TAILS)

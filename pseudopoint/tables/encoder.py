@@ -76,6 +76,12 @@ class TableEncoder:
         }
 
     @property
+    def categories(self) -> list[tuple[int, ...]]:
+        """Of each column of categories, the places of its features in the matrix; the mark of gaps is one of them."""
+        places = self.places
+        return [places[column.name] for column in self.columns if column.categories]
+
+    @property
     def text_columns(self) -> tuple[str, ...]:
         """The columns that a CSV file must be read with as text, a target of classes among them."""
         # As a number, 1.234 would not tell whether the file has 1.234 or 1.2340, and with a decimal comma it is 1234.
