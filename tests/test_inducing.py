@@ -94,11 +94,11 @@ def test_an_unknown_method_is_named_with_the_known_ones():
 
 def test_a_sample_keeps_rows_together_and_in_order_and_never_repeats_one():
     X = np.arange(50.0)[:, None]
-    data = dataset(X, 2 * X[:, 0], weight=3 * X[:, 0], noise=4 * X[:, 0])
+    data = dataset(X, 2 * X[:, 0], weight=3.3 * X[:, 0], noise=4 * X[:, 0])
     few = sample(data, 20, 0)
     x = np.asarray(few.X)[:, 0]
     assert len(few) == 20 and (np.diff(x) > 0).all()
-    for array, factor in [(few.y, 2), (few.weight, 3), (few.noise, 4)]:
+    for array, factor in [(few.y, 2), (few.weight, 3.3), (few.noise, 4)]:
         assert np.array_equal(array, factor * x)
     assert sample(data, 50, 0) is data
 
