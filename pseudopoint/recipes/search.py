@@ -38,7 +38,7 @@ from .categories import Ties, occam
 from .objectives import OfBound, curvature, maximise, padded_to_bucket
 from .prior import LengthscalePrior
 from .refit import refit
-from .settings import Trial
+from .settings import EXACT_ROWS, Trial
 from .tails import DEGREES_AT_START, Tails, alternate, weighted
 
 __all__ = ["GRAMMAR", "Found", "search"]
@@ -51,6 +51,7 @@ SCALES = (1.0, 0.3, 0.1)  # of the first lengthscales, in units of those of the 
 TAILS = 6, 6  # rounds under Student-t noise, and iterations of each
 NOISE_OF_SPREAD = 0.1  # its variance there at the start
 WIDE = 50  # columns from which a search of each by itself, and a kernel with a part for each, would take minutes
+WIDE_AND_LONG = 25  # from which such a kernel would, where there are too many rows for the exact method
 # Kernels that a search tries beside Matérn 5/2, with which it begins.
 GRAMMAR = ("matern32", "matern12", "rbf", "rational_quadratic", "additive", "matern52_linear")
 
@@ -77,7 +78,8 @@ def search(
         zero = np.inf
     few = sample_of(data, SAMPLE[settings.effort], settings.seed)
     X, y, weight, noise = (np.asarray(x, float) for x in (few.X, few.y, few.weight, few.noise))
-    run = _Search(Rows(X, y, weight, noise, zeros, zero, levels), settings)
+    parts = WIDE if len(data) <= EXACT_ROWS else WIDE_AND_LONG
+    run = _Search(Rows(X, y, weight, noise, zeros, zero, levels), settings, parts)
     state, warp_inputs = run.start(), settings.input_warp != "none"
     if ties is not None and settings.kernel == "auto" and np.isfinite(settings.lengthscale_prior):
         state = run.share(state, ties)
@@ -103,8 +105,8 @@ def search(
 class _Search:
     """A sample, settings, and what was tried."""
 
-    def __init__(self, rows: Rows, settings: Any):
-        self.rows, self.settings = rows, settings
+    def __init__(self, rows: Rows, settings: Any, most_parts: int = WIDE):
+        self.rows, self.settings, self.most_parts = rows, settings, most_parts
         self.size = np.sqrt(np.sum(rows.columns() ** 2, axis=1))  # of the rows' targets
         self.trials: list[Trial] = []
         self.waves: dict[str, Wave] = {}  # by the names of the kernels that begin with them
@@ -196,7 +198,7 @@ class _Search:
 
     def choose_kernel(self, state: State) -> State:
         """The kernel of highest evidence: all for a few iterations, then the best of them for more."""
-        leave = {state.name} | ({"additive"} if len(state.inputs) >= WIDE else set())
+        leave = {state.name} | ({"additive"} if len(state.inputs) >= self.most_parts else set())
         tried = [name for name in ("matern52", *GRAMMAR) if name not in leave]
         states = {name: self._moved(state, name=name) for name in tried}
         states |= self._periodic(state)
