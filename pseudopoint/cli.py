@@ -239,7 +239,7 @@ def update(
 ):
     """Give a model the rows of a table besides those of its fit, without the old rows.
 
-    Kernel, noise and inducing points stay as fitted; of Gaussian noise this is the fit to all rows that has them.
+    Kernel, noise and inducing points stay as fitted. Under Gaussian noise the result is a fit of all rows.
     """
     from pseudopoint import commands
 

@@ -1,6 +1,7 @@
 """Rows as arrays: how they are scaled, chunked and drawn. `tables` makes arrays of tables."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import equinox as eqx
@@ -83,10 +84,13 @@ class Dataset(eqx.Module):
         return take(self, rows), rows
 
     def sample(self, size: int, seed: int) -> "Dataset":
-        """As `Rows.sample`."""
+        """As `Rows.sample`, in their order; of those that weights count (`times_drawn`)."""
         if len(self) <= size:
             return self
-        return take(self, np.sort(np.random.default_rng(seed).choice(len(self), size, replace=False)))
+        if (times := times_drawn(np.asarray(self.weight), size, seed)) is None:
+            return take(self, np.sort(np.random.default_rng(seed).choice(len(self), size, replace=False)))
+        few = take(self, np.flatnonzero(times))
+        return replace(few, weight=times[times > 0].astype(few.weight.dtype))
 
     def _chunks(self) -> Iterator["Dataset"]:
         return in_chunks(iter([jax.tree.map(np.asarray, self)]), len(self))
@@ -110,8 +114,8 @@ def times_drawn(weight: np.ndarray, size: int, seed: int) -> Int[np.ndarray, " N
     """How often each row is among `size` rows, of those that the weights count; None where weights are all 1, or not
     whole numbers.
 
-    A few rows that were seen very often would else be in a sample with all of their weight, or not at all, and neither
-    is what the data look like.
+    Otherwise a few rows that were seen very often would be in a sample with all of their weight, or not at all, and
+    neither is what the data look like.
     """
     if np.all(weight == 1) or np.any(weight != np.round(weight)):
         return None

@@ -66,7 +66,7 @@ class AbstractKind(ABC):
         """The log density of the truth in each row."""
 
     def remarks(self, columns: Columns) -> list[str]:
-        """What predictions say for another model."""
+        """Reasons that predictions give to try another model."""
         return []
 
     @abstractmethod
@@ -173,10 +173,10 @@ class Regression(AbstractKind):
         y, below = columns["y"], columns["lower"] < 0
         if y.min() < 0 or y.max() <= 0 or below.mean() < BELOW:
             return []
-        words = "--target-warp log" if y.min() > 0 else "--target-warp yeo_johnson"
+        words = "--target-warp log or " if y.min() > 0 else ""
         return [
             f"no target is below zero, but the intervals of {below.sum():,} of {len(y):,} measured rows reach there: "
-            f"{words} or a likelihood for such numbers may fit better"
+            f"{words}a likelihood for such numbers may fit better"
         ]
 
     def _beliefs(self, X: np.ndarray, exposure: np.ndarray | None) -> Columns:

@@ -1,5 +1,6 @@
 """More rows for a model file, without the rows that it was fitted to."""
 
+import time
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,7 @@ from pseudopoint.commands.about import about
 from pseudopoint.commands.held_out import weight_column
 from pseudopoint.commands.kinds import AbstractKind, Result
 from pseudopoint.commands.steps import CHUNK_ROWS, check_places, load_model, saved
+from pseudopoint.estimators.notes import updated
 from pseudopoint.tables import TableError, table_chunks
 from pseudopoint.tables import describe as in_words
 
@@ -24,7 +26,7 @@ def update_table(
     points start among the first 20,000 rows. `out` may be the model file itself, which stays as it was where the update
     fails. Raises TableError, FitError or ValueError, each with one sentence.
     """
-    kind, extra = load_model(model_file)
+    began, (kind, extra) = time.perf_counter(), load_model(model_file)
     check_places(out)
     model, target = kind.model, kind.encoder.target_name
     before, new, dropped, oddities = model.notes_, 0, 0, []
@@ -40,12 +42,13 @@ def update_table(
             new, oddities = new + len(frame), oddities + odd
     if new == 0:
         raise TableError(f"no row has a target {target!r}: give a table that has")
-    model.notes_ = (*before, f"updated with {new:,} rows; hyperparameters are those of the fit")
+    model.notes_ = (*before, *updated(new))
     rows = extra["rows"] + new
     result = {"target": target, "rows": rows, "new_rows": new, "features": kind.encoder.feature_names}
-    result |= {"task": kind.task} | about(kind, rows) | {"seconds": extra["seconds"], "test": None}
+    result |= {"task": kind.task} | about(kind, rows) | {"test": None}
     notes = [f"{dropped} rows without a target were left out"] if dropped else []
-    return result | {"notes": [*notes, *in_words(oddities)]} | saved(kind, result, out)
+    result |= {"notes": [*notes, *in_words(oddities)], **saved(kind, result | {"seconds": extra["seconds"]}, out)}
+    return result | {"seconds": time.perf_counter() - began}
 
 
 def _inputs(kind: AbstractKind, frame: pd.DataFrame, y: np.ndarray):

@@ -30,7 +30,7 @@ def in_lines(result: dict[str, Any]) -> Lines:
         add("then", "fitted to all rows, those that measured it included; --no-refit leaves them out")
     if result.get("n_rejected"):
         add("rejected steps", f"{result['n_rejected']} steps went bad and were rejected and shortened")
-    if "seconds" in result and "new_rows" not in result:
+    if "seconds" in result:
         add("time", f"{result['seconds']:.1f} s")
     if "exported" in result:
         add("exported", result["exported"])

@@ -90,8 +90,8 @@ def searched(
         if levels is None:
             y, levels = response(likelihood, y, np.asarray(data.weight, float))
         rows = data if additive else dataset(data.X, y, data.weight, dtype=data.X.dtype)
-        # A likelihood may say nothing of where its rows are.
         ties = Ties.of(categories, scaling)
+        # A likelihood may say nothing of where its rows are.
         return None if not np.ptp(y) > 0 else search(rows, settings, zeros, zero, warp_target, levels, tails, ties)
 
 

@@ -18,6 +18,7 @@ __all__ = [
     "single_precision",
     "start_of_kernel",
     "unusual_weights",
+    "updated",
 ]
 
 FEW_DIGITS = 1e-4  # of a column's spread: what rounding in float32 may take
@@ -44,6 +45,11 @@ def merged_rows(rows: int, distinct: int) -> list[str]:
     return [
         f"{rows:,} rows, of which {distinct:,} differ: equal rows are computed once and count as often as they occur"
     ]
+
+
+def updated(rows: int) -> list[str]:
+    """Rows that came after the fit."""
+    return [f"updated with {rows:,} rows; hyperparameters are those of the fit"]
 
 
 def far_rows(X: np.ndarray, scaling: Standardiser, names: Any) -> list[str]:

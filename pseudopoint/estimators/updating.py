@@ -14,6 +14,7 @@ from ..processes import computing, one_blas_thread
 from ..recipes import add_points, update, update_varying
 from .checks import noise_of_rows, numbers, refuse_bad_target, shown, weights, whole
 from .exposure import Rates, checked_exposure
+from .notes import updated
 from .targets import Target, check_target
 
 __all__ = ["TakesMoreRows", "target_of_classes", "target_of_numbers"]
@@ -85,7 +86,7 @@ def _update(model: Any, X: Any, y: Any, columns: dict[str, Any], new_inducing: A
     model.bound_vfe_ += new.standard + seen.constant
     model.upper_bound_ = model.bound_ if at_rows and likelihood.gaussian_noise is not None else np.inf
     model.rows_ = None if model.rows_ is None else model.rows_ + len(rows)
-    model.notes_ = (*model.notes_, f"updated with {len(rows):,} rows; hyperparameters are those of the fit")
+    model.notes_ = (*model.notes_, *updated(len(rows)))
 
 
 def _seen(model: Any, rows: np.ndarray, y: Any, sample_weight: Any, noise_variance: Any, exposure: Any) -> _Seen:

@@ -6,8 +6,6 @@ tries it and k-means on a sample of rows, and greedy variance too up to 5,000 ro
 tables), and keeps the one with the highest bound.
 """
 
-from dataclasses import replace
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -15,7 +13,7 @@ from jax import lax
 from jaxtyping import Array, Bool, Float
 
 from ..compilation import bucket, program
-from ..data import Dataset, near_rows, take, times_drawn
+from ..data import Dataset, near_rows
 from ..kernels import AbstractKernel
 from ..names import PLACEMENTS
 
@@ -109,13 +107,8 @@ def _pivoted_cholesky(kernel, X: Float[Array, "N D"], counts: Bool[Array, " N"],
 
 
 def sample(data: Dataset, size: int, seed: int) -> Dataset:
-    """At most `size` rows of `data`, at random and in their order; of those that weights count (`times_drawn`)."""
-    if len(data) <= size:
-        return data
-    if (times := times_drawn(np.asarray(data.weight), size, seed)) is None:
-        return take(data, np.sort(np.random.default_rng(seed).choice(len(data), size, replace=False)))
-    few = take(data, np.flatnonzero(times))
-    return replace(few, weight=times[times > 0].astype(few.weight.dtype))
+    """`Dataset.sample`."""
+    return data.sample(size, seed)
 
 
 RACE_ROWS = 5000  # up to as many, starts are tried against each other
