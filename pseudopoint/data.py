@@ -22,6 +22,7 @@ __all__ = [
     "chunked",
     "dataset",
     "draw",
+    "drawn",
     "in_chunks",
     "merge_duplicates",
     "near_rows",
@@ -30,6 +31,9 @@ __all__ = [
     "times_drawn",
 ]
 
+
+WRITTEN = 2**17  # rows, up to which a permutation of them is written down
+ROUNDS = 8  # of a Feistel network
 
 Count = int | Int[Array, ""]  # of rows; in a compiled step an argument, so that it serves tables of any size
 
@@ -127,13 +131,52 @@ def times_drawn(weight: np.ndarray, size: int, seed: int) -> Int[np.ndarray, " N
 def draw(N: int, batch_size: int, seed: int, step: int, count: int) -> Int[np.ndarray, "C B"]:
     """Rows of the minibatches `step`, …, `step + count − 1`, drawn without replacement.
 
-    Random permutations of all rows, one for each epoch, follow each other and are cut into batches of equal size. They
-    depend on (seed, step) alone, so that a resumed run draws the same batches.
+    Random permutations of all rows, one for each epoch, follow each other (`drawn`) and are cut into batches of equal
+    size. They depend on (seed, step) alone, so that a resumed run draws the same batches.
     """
-    first, last = step * batch_size, (step + count) * batch_size
-    epochs = range(first // N, -(-last // N))
-    stream = np.concatenate([np.random.default_rng([seed, epoch]).permutation(N) for epoch in epochs])
-    return stream[first - epochs.start * N : last - epochs.start * N].reshape(count, batch_size)
+    return drawn(N, (seed,), step * batch_size, (step + count) * batch_size).reshape(count, batch_size)
+
+
+def drawn(N: int, seed: tuple[int, ...], first: int, last: int) -> Int[np.ndarray, " B"]:
+    """The numbers at the places `first`, …, `last − 1` of random permutations of N rows that follow each other."""
+    pieces = [np.zeros(0, int)]
+    for epoch in range(first // N, -(-last // N)):
+        places = np.arange(max(first - epoch * N, 0), min(last - epoch * N, N))
+        pieces.append(_permuted(N, [*seed, epoch], places))
+    return np.concatenate(pieces)
+
+
+def _permuted(N: int, seed: list[int], places: Int[np.ndarray, " B"]) -> Int[np.ndarray, " B"]:
+    """The numbers at some places of a random permutation of N.
+
+    A permutation of many rows is not written down: a Feistel network on the bits of a place costs O(B) in place of
+    O(N). It permutes the numbers below a power of two; those that are not below N are permuted again.
+    """
+    rng = np.random.default_rng(seed)
+    if N <= WRITTEN:
+        return rng.permutation(N)[places]
+    keys = rng.integers(2**63, size=ROUNDS, dtype=np.uint64)
+    numbers, todo = places.astype(np.uint64), np.arange(len(places))
+    while len(todo):
+        numbers[todo] = _feistel(numbers[todo], (N - 1).bit_length(), keys)
+        todo = todo[numbers[todo] >= N]
+    return numbers.astype(int)
+
+
+def _feistel(x: np.ndarray, bits: int, keys: np.ndarray) -> np.ndarray:
+    """A one-to-one map of the numbers of so many bits: in each round the halves change places, and one is combined
+    with a hash of the other (the finaliser of SplitMix64: Steele, Lea and Flood 2014). The number of keys is even."""
+    low, high = np.uint64(bits // 2), np.uint64(bits - bits // 2)
+    left, right = x >> low, x & ((np.uint64(1) << low) - np.uint64(1))
+    width = high
+    for key in keys:
+        z = right + key
+        z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        z ^= z >> np.uint64(31)
+        left, right = right, left ^ (z & ((np.uint64(1) << width) - np.uint64(1)))
+        width = low + high - width
+    return (left << low) | right
 
 
 def in_chunks(pieces: Iterator[Dataset], whole: int) -> Iterator[Dataset]:

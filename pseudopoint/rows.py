@@ -10,7 +10,7 @@ import numpy as np
 
 from .compilation import program
 
-__all__ = ["CHUNK", "Part", "Rows", "pull_chunks", "recut", "sum_chunks"]
+__all__ = ["CHUNK", "BatchSums", "Part", "Rows", "pull_chunks", "recut", "sum_chunks"]
 
 CHUNK = 8192  # rows: the features of so many take 20 MB at M = 300, and factors of M³ cost little beside them
 Part = Callable[[Any, Any], Any]  # (parameters, chunk) ↦ a tree of arrays; a named function or a frozen dataclass
@@ -56,6 +56,16 @@ class Rows(Protocol):
 
     def sample(self, size: int, seed: int) -> Any:
         """At most `size` rows, a Dataset."""
+        ...
+
+
+@runtime_checkable
+class BatchSums(Protocol):
+    """Rows elsewhere whose large batches stay where they are: what is known of a batch are sums over its rows."""
+
+    def batch_sum(self, function: Part, parameters: Any, batch_size: int, seed: int, step: int) -> Any:
+        """Σ over the chunks of one batch of function(parameters, chunk). The batch depends on (seed, step) alone and
+        has about `batch_size` rows; its sum, times N/batch_size, is unbiased for that of all rows."""
         ...
 
 

@@ -14,10 +14,13 @@ from pseudopoint.bounds import COLLAPSED, ELBO, summed_gradient
 from pseudopoint.data import Dataset, Standardiser
 from pseudopoint.kernels import Matern52
 from pseudopoint.likelihoods import Bernoulli, Gaussian, Softmax, StudentT
+from pseudopoint.optimise.minibatch import NaturalGradient, constant
+from pseudopoint.optimise.minibatch.apart import steps_apart
+from pseudopoint.optimise.named import adam
 from pseudopoint.params import cast, trainable
-from pseudopoint.posteriors import Collapsed, Model
-from pseudopoint.recipes.families import FAMILIES, several
-from pseudopoint.tables import DaskSource, PartReader, TableRows, dask_source, learn_table
+from pseudopoint.posteriors import Collapsed, Model, Whitened
+from pseudopoint.recipes.families import FAMILIES, prior_q, several
+from pseudopoint.tables import DaskRows, DaskSource, PartReader, TableRows, dask_source, learn_table
 
 pytestmark = [
     pytest.mark.edge,
@@ -99,6 +102,51 @@ def test_every_bound_and_gradient_is_that_of_memory_in_any_order(client, order):
             close = lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-9)
             jax.tree.map(close, of(rows), of(here))
         rows.close()
+
+
+def _numbers(model: Any, chunk: Dataset) -> Any:
+    return np.sum(chunk.weight), chunk.weight @ chunk.X
+
+
+@pytest.mark.parametrize("order", [None, [3, 0, 4, 2, 1]])
+@pytest.mark.parametrize("name", CODES)
+def test_a_step_whose_batch_stays_on_the_workers_is_that_of_memory(client, name, order):
+    source, _ = dask_source(parts(order=order), "y", "")
+    learned = learn_table(source, "y")
+    scaling = Standardiser.of_moments((learned.mean, learned.spread), np.zeros((2, len(learned.mean))), (0.0, 1.0))
+    likelihood, codes = CODES[name]
+    reader = PartReader(learned.encoder, (0.0, 0), codes, scaling, None, "float64")
+    rows: Any = source.spread(TableRows(source, reader, learned.counts))
+    here = in_memory(reader)
+    with jax.enable_x64(True):
+        Z = jax.numpy.asarray(here.X[:4])
+        kernel = Matern52(np.ones(here.num_columns), 1.0)
+        one = Whitened(Z, prior_q(Z))
+        model = cast(Model(kernel, likelihood, several(one, likelihood.latents)), "float64")
+        stepper = NaturalGradient(constant(1.0), adam(0.01, 10))
+        state = stepper.init(model, N)
+        for moved in range(2):  # the second one from a q that is not the prior
+            (apart, inner), info = steps_apart(stepper, model, state, rows, N, 0, range(moved, moved + 1))
+            model, state, whole = stepper.step(model, state, jax.device_put(here), N)
+            close = lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-10)
+            jax.tree.map(close, (apart, inner, info.bound[0]), (model, state, whole.bound))
+        batches = [rows.batch_sum(_numbers, model, 48, 3, step) for step in range(10)]  # two epochs of five
+    counts = [float(count) for count, _ in batches]
+    assert max(abs(count - 48) for count in counts) <= len(source.parts)
+    assert len({float(x[0]) for _, x in batches}) == 10
+    both = jax.tree.map(lambda *x: np.sum(x, axis=0), *batches)
+    # Every row once an epoch, but for one of each part that a random phase has put off, and one taken before.
+    assert abs(float(both[0]) - 2 * N) <= len(source.parts)
+    rows.close()
+
+
+def test_large_batches_of_a_fit_are_drawn_on_the_workers(client, monkeypatch):
+    settings: dict[str, Any] = SVGP_FIT | {"max_iter": 60}
+    sent = GPClassifier(**settings).fit(parts(LABELS), "y")
+    monkeypatch.setattr("pseudopoint.optimise.minibatch.apart.CHUNK", 30)
+    monkeypatch.setattr(DaskRows, "minibatches", lambda *_: pytest.fail("a batch came to this process"))
+    model = GPClassifier(**settings).fit(parts(LABELS), "y")
+    assert model.bound_ == pytest.approx(sent.bound_, abs=0.02 * N)
 
 
 def in_memory(reader: PartReader) -> Dataset:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pseudopoint.data import Standardiser, chunked, dataset, draw, merge_duplicates, take
+from pseudopoint.data import WRITTEN, Standardiser, chunked, dataset, draw, drawn, merge_duplicates, take
 
 few = settings(max_examples=40, deadline=None)
 rng = np.random.default_rng(11)
@@ -43,6 +43,21 @@ def test_epochs_and_seeds_differ():
     first, second = draw(50, 50, 0, 0, 2)
     other = draw(50, 50, 1, 0, 1)[0]
     assert (first != second).any() and (first != other).any() and (second != other).any()
+
+
+@pytest.mark.parametrize("N", [WRITTEN + 1, 3 * WRITTEN // 2, 2 * WRITTEN])
+def test_a_permutation_that_is_not_written_down_is_one_and_looks_random(N):
+    first, second = drawn(N, (0,), 0, N), drawn(N, (0,), N, 2 * N)
+    for epoch in (first, second):
+        np.testing.assert_array_equal(np.sort(epoch), np.arange(N))
+        a_batch = np.bincount(epoch[:1024] * 8 // N, minlength=8)
+        assert ((a_batch - 128) ** 2 / 128).sum() < 30  # χ² with 7 degrees of freedom: p < 1e-4 beyond
+    correlation = lambda a, b: abs(np.corrcoef(a, b)[0, 1]) * N**0.5
+    assert max(correlation(first, second), correlation(first[1:], first[:-1]), correlation(first, np.arange(N))) < 4
+
+
+def test_drawing_from_many_rows_is_as_quick_as_from_few():
+    assert draw(10**12, 100, 0, 3, 2).shape == (2, 100)  # a permutation of them would not fit
 
 
 def test_drawing_late_is_as_quick_as_drawing_early():

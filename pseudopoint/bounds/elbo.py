@@ -24,6 +24,7 @@ __all__ = [
     "energy",
     "expected_log_likelihood",
     "majorises",
+    "row_energies",
     "shrunk",
 ]
 
@@ -126,9 +127,16 @@ def _averaged(estimate: Callable[[Dataset, Total], Any], batch: Dataset, num_dat
 
 def energies_at(at: AtRows, num_data: Total, tight: bool = True) -> tuple[Scalar, Scalar]:
     """`energies` of a model at known rows."""
+    of_rows, below = row_energies(at, num_data, tight)
+    log_prior = at.projection.log_prior
+    return of_rows + log_prior, below + log_prior
+
+
+def row_energies(at: AtRows, num_data: Total, tight: bool = True) -> tuple[Scalar, Scalar]:
+    """`energies` without E_q[log p(u)]: the part of them that is a sum over rows."""
     projection, batch, scale = at.projection, at.batch, num_data / len(at.batch)
     if not majorises(at.likelihood):
-        value = expected_at(at, projection, num_data, tight) + projection.log_prior
+        value = expected_at(at, projection, num_data, tight)
         return value, value
     numbers, rest = eqx.partition(at.likelihood, eqx.is_inexact_array)
     here = numbers, *projection.moments_at(at.rows)
@@ -142,7 +150,7 @@ def energies_at(at: AtRows, num_data: Total, tight: bool = True) -> tuple[Scalar
     (numbers, mean, variance), (_, *slopes) = constants, pull(jnp.ones_like(expected))
     omega = eqx.combine(numbers, rest).majoriser(mean, variance, batch.y, tuple(slopes))
     below = -0.5 * jnp.sum(batch.weight * omega * here[2])
-    return scale * fit + projection.log_prior, scale * below + projection.log_prior
+    return scale * fit, scale * below
 
 
 def majorises(likelihood: AbstractLikelihood) -> bool:

@@ -16,7 +16,7 @@ import pandas as pd
 import pyarrow as pa
 
 from pseudopoint.compilation import bucket, keeping_programs
-from pseudopoint.data import Dataset, Standardiser, in_chunks
+from pseudopoint.data import Dataset, Standardiser, drawn, in_chunks, take
 from pseudopoint.optimise.result import FitError
 from pseudopoint.processes import computing
 from pseudopoint.rows import CHUNK, Part, pull_chunks, sum_chunks
@@ -123,7 +123,8 @@ class DaskRows:
     """The rows of a fit on the workers of a cluster, encoded and scaled; `Rows` says what they are asked for.
 
     Sums run where the rows are: one task for each worker, which carries the parameters and adds up the chunks of the
-    parts that this worker holds; sums of workers are added in a tree. Minibatches and samples come to this process.
+    parts that this worker holds; sums of workers are added in a tree. Minibatches and samples come to this process; of
+    large batches (`batch_sum`) each worker draws those of its own parts.
     """
 
     def __init__(self, rows: TableRows, source: DaskSource):
@@ -149,11 +150,17 @@ class DaskRows:
 
     def sum(self, function: Part, parameters: Any) -> Any:
         """As `Rows.sum`."""
-        return self._over_workers(sum_chunks, function, parameters)
+        return self._over_workers(sum_chunks, None, function, parameters)
+
+    def batch_sum(self, function: Part, parameters: Any, batch_size: int, seed: int, step: int) -> Any:
+        """As `BatchSums.batch_sum`. Of a part of n rows, steps take the places from ⌊ns + φ⌋ to ⌊n(s + B/N) + φ⌋ of its
+        rows, permuted again and again (`data.drawn`), where s = step · B/N and φ in [0, 1) is random: an epoch has
+        each row once, whatever worker holds it."""
+        return self._over_workers(sum_chunks, (batch_size / len(self), seed, step), function, parameters)
 
     def pull(self, function: Part, parameters: Any, cotangents: Any) -> Any:
         """As `Rows.pull`."""
-        return self._over_workers(pull_chunks, function, parameters, cotangents)
+        return self._over_workers(pull_chunks, None, function, parameters, cotangents)
 
     def for_batches(self, batch_size: int) -> tuple["DaskRows", int]:
         """As `Rows.for_batches`."""
@@ -198,16 +205,18 @@ class DaskRows:
         futures = self._held()
         return _results([futures[i] for i in order])
 
-    def _over_workers(self, task: Callable, function: Part, *given: Any) -> Any:
-        """The sum of task(function, *given, …) over all workers."""
+    def _over_workers(self, task: Callable, batch: tuple[float, int, int] | None, function: Part, *given: Any) -> Any:
+        """The sum of task(function, *given, …) over all workers, of all rows or those of a batch (`_drawn_of`)."""
         (distributed,) = _imported("distributed")
         client, futures, submit = self.source.client, self._held(), _submitting(self.source.client)
         given = jax.tree.map(lambda x: np.asarray(x) if isinstance(x, jax.Array) else x, given)
         with client.as_current():
             distributed.wait(list(futures.values()))  # those that were lost are computed again
         size, sums = min(CHUNK, bucket(int(self._rows.counts.max()))), []
+        numbers = {future.key: i for i, future in futures.items()}
         for workers, mine in _by_worker(client, list(futures.values())):
-            at = task, function, given, mine, self._rows.reader.dtype, size
+            places = [numbers[future.key] for future in mine]
+            at = task, function, given, mine, places, batch, self._rows.reader.dtype, size
             sums.append(submit(_on_worker, *at, workers=workers, allow_other_workers=bool(workers)))
         while len(sums) > FAN:
             sums = [submit(_added, sums[i : i + FAN]) for i in range(0, len(sums), FAN)]
@@ -244,19 +253,32 @@ def _results(futures: Sequence[Any]) -> Iterator[Any]:
             ) from None
 
 
-def _on_worker(task: Callable, function: Part, given: tuple, parts: list[Dataset], dtype: str, size: int) -> Any:
+def _on_worker(
+    task: Callable, function: Part, given: tuple, parts: list[Dataset], numbers: list[int], batch, dtype: str, size: int
+) -> Any:
     """Runs on a worker: the sum over its parts, in chunks of one size, so that one program serves."""
-    chunks = (chunk for part in parts for chunk in in_chunks(iter([part]), size))
+    if batch is None:
+        chunks = (chunk for part in parts for chunk in in_chunks(iter([part]), size))
+    else:
+        rows = [_drawn_of(part, i, *batch) for i, part in zip(numbers, parts, strict=True)]
+        chunks = in_chunks(iter(rows), bucket(max(sum(map(len, rows)), 1)))
     # Dask gives BLAS one thread. `one_blas_thread` searches libraries, and could block for ever
     # beside the worker's other threads, which import some.
     with computing(dtype), keeping_programs():
         return jax.tree.map(np.asarray, task(function, *given, chunks))
 
 
+def _drawn_of(part: Dataset, i: int, share: float, seed: int, step: int) -> Dataset:
+    """The rows of the i-th part that are in a batch, which has such a share of all rows."""
+    phase = np.random.default_rng([seed, i]).uniform()
+    first, last = (int(len(part) * share * s + phase) for s in (step, step + 1))
+    return take(part, drawn(len(part), (seed, i), first, last))
+
+
 def _added(sums: list[Any]) -> Any:
-    """Their sum, in order."""
-    total = sums[0]
-    for each in sums[1:]:
+    """Their sum, in order. A worker may have had no row of a batch."""
+    total, *more = (each for each in sums if each is not None)
+    for each in more:
         total = jax.tree.map(np.add, total, each)
     return total
 

@@ -5,6 +5,7 @@ step differentiates E alone, in m and S as plain arrays.
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import equinox as eqx
@@ -12,14 +13,37 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ...bounds import energies
+from ...bounds import AtRows, energies, row_energies
+from ...data import Dataset
 from ...gaussians import MeanCovariance
 from ...likelihoods import AbstractLikelihood
 from ...linalg import Scalar, symmetric_product
 from ...posteriors import Model
-from .step import Context
+from .step import BatchEnergy, Context
 
-__all__ = ["energy_gradients", "gaussian_entropy", "next_precision", "row_curvatures", "two_gradients", "with_q"]
+__all__ = [
+    "RowSlopes",
+    "energy_gradients",
+    "gaussian_entropy",
+    "next_precision",
+    "row_curvatures",
+    "two_gradients",
+    "with_q",
+]
+
+
+@dataclass(frozen=True)
+class RowSlopes:
+    """A `Part`: the first three fields of `BatchEnergy`, of a model whose q is in mean and covariance."""
+
+    tight: bool
+
+    def __call__(self, model: Model, chunk: Dataset) -> tuple[Scalar, Any, Any]:
+        """Of the rows of one chunk."""
+        numbers, rest = eqx.partition(model, eqx.is_inexact_array)
+        at = lambda numbers: AtRows.of(eqx.combine(numbers, rest), chunk)
+        value, (slopes,), (below,) = two_gradients(lambda n: row_energies(at(n), len(chunk), self.tight), numbers)
+        return value, slopes, below.posterior.q.cov
 
 
 def with_q(model: Model, q: Any) -> Model:
@@ -33,13 +57,27 @@ def energy_gradients(at: Context, mean: Any, cov: Any):
     One forward pass serves all of them, and a compiled step drops those that are not used. S and its gradient are
     symmetric.
     """
-
-    def objective(parts, mean, cov):
-        model = with_q(at.hyper.rebuild(parts), MeanCovariance(mean, cov, known=True))
-        return energies(model, at.batch, at.num_data, at.tight)
-
-    value, gradients, (_, _, minorant) = two_gradients(objective, at.hyper.parts, mean, cov)
+    model = lambda parts, mean, cov: with_q(at.hyper.rebuild(parts), MeanCovariance(mean, cov, known=True))
+    here = at.hyper.parts, mean, cov
+    if isinstance(at.batch, BatchEnergy):  # rows elsewhere send what they add up to
+        return _of_sums(at.batch, model, here)
+    objective = lambda *numbers: energies(model(*numbers), at.batch, at.num_data, at.tight)
+    value, gradients, (_, _, minorant) = two_gradients(objective, *here)
     return value, gradients, -2 * minorant
+
+
+def _of_sums(batch: BatchEnergy, model: Callable, here: tuple):
+    """`energy_gradients` from sums over the rows, to which E_q[log p(u)] is added."""
+    log_prior = lambda *numbers: _log_prior(model(*numbers))
+    prior, of_prior = jax.value_and_grad(log_prior, argnums=(0, 1, 2))(*here)
+    _, pull = jax.vjp(lambda *numbers: eqx.filter(model(*numbers), eqx.is_inexact_array), *here)
+    scaled = lambda rows, of_prior: batch.scale * rows + of_prior
+    gradients = jax.tree.map(scaled, pull(batch.slopes), of_prior)
+    return scaled(batch.value, prior), gradients, -2 * scaled(batch.minorant, of_prior[2])
+
+
+def _log_prior(model: Model) -> Scalar:
+    return model.posterior.project(model.kernel).log_prior
 
 
 def two_gradients(objective: Callable[..., tuple[Scalar, Scalar]], *at: Any) -> tuple[Scalar, Any, Any]:

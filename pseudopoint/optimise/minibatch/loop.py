@@ -14,6 +14,7 @@ from ...posteriors import Model
 from ...rows import Rows
 from ..result import FitError, Progress, Record
 from . import AbstractStepper
+from .apart import stays_apart, steps_apart
 from .stopping import begin_fall, end_of_fall, fall, is_flat
 
 __all__ = ["TrainState", "fit", "start"]
@@ -46,6 +47,14 @@ def _segment(stepper, model, state, batches, rows, num_data):
         return (model, state), info
 
     return lax.scan(body, (model, state), (batches, rows))
+
+
+def _advanced(run, state: TrainState, stepper, data: Rows, batch_size: int, count: int):
+    """The model, the stepper's state and the reports after `count` more steps."""
+    at = stepper, state.model, state.stepper_state
+    if stays_apart(stepper, data, batch_size):
+        return steps_apart(*at, data, batch_size, state.seed, range(state.step, state.step + count))
+    return run(*at, *data.minibatches(batch_size, state.seed, state.step, count), len(data))
 
 
 def _equal_segments(steps: int, size: int) -> int:
@@ -116,8 +125,7 @@ def fit(
     clock = time.perf_counter() - (made[-1].seconds if made else 0)
     while state.step < last:
         count = min(segment, last - state.step)
-        batches, rows = data.minibatches(batch_size, state.seed, state.step, count)
-        (model, inner), info = run(stepper, state.model, state.stepper_state, batches, rows, len(data))
+        (model, inner), info = _advanced(run, state, stepper, data, batch_size, count)
         info = jax.tree.map(np.asarray, info)
         bad = int(np.sum(info.rejected))
         state = TrainState(model, inner, state.seed, state.step + count, state.rejected + bad)

@@ -39,6 +39,7 @@ class NaturalRule(AbstractRule):
 
     name = "NaturalGradient"
     moves = {"q": MeanPrecision}
+    by_energy = True
     init = _init
 
     def update(self, state: NaturalState, at: Context) -> Proposal:

@@ -21,7 +21,17 @@ from ...posteriors import AbstractPosterior, IndependentLatents, Model
 from ..transformation import GradientTransformation
 from .schedules import Schedule
 
-__all__ = ["AbstractRule", "AbstractStepper", "Context", "Guard", "Info", "Proposal", "StepState", "VariationalStep"]
+__all__ = [
+    "AbstractRule",
+    "AbstractStepper",
+    "BatchEnergy",
+    "Context",
+    "Guard",
+    "Info",
+    "Proposal",
+    "StepState",
+    "VariationalStep",
+]
 
 Rows = Int[Array, " B"]
 
@@ -39,6 +49,16 @@ class Info(NamedTuple):
     gradient_norm: Scalar
     step_size: Scalar
     rejected: Bool[Array, ""]
+
+
+class BatchEnergy(NamedTuple):
+    """What is known of a batch whose rows are elsewhere (`RowSlopes`): the value of E's part of the rows and its
+    gradient in the numbers of the model, and that of the minorant's part in S. A batch of B rows counts N/B times."""
+
+    value: Scalar
+    slopes: Any
+    minorant: Any
+    scale: Any
 
 
 class Guard(NamedTuple):
@@ -100,7 +120,7 @@ class Context(NamedTuple):
     already multiplied by the guard's scale; and the guard."""
 
     hyper: Trainable
-    batch: Dataset
+    batch: Any  # a Dataset, or a BatchEnergy
     num_data: Count
     rows: Rows | None
     gamma: Any
@@ -138,7 +158,7 @@ class AbstractRule(eqx.Module):
     `moves` names the fields of `posterior.one` that the rule moves itself, with the type that each must have (`object`:
     any). `family` is the posterior that it needs (None: any), and `one_kernel` says that latent functions must share
     their kernel. `optimises` says that the rule passes its own gradient to an optax optimiser: then the guard watches
-    this gradient too.
+    this gradient too. `by_energy` says that all it asks of the batch are `energy_gradients`.
     """
 
     name: ClassVar[str]
@@ -146,6 +166,7 @@ class AbstractRule(eqx.Module):
     family: ClassVar[type[AbstractPosterior] | None] = None
     one_kernel: ClassVar[bool] = False
     optimises: ClassVar[bool] = False
+    by_energy: ClassVar[bool] = False
 
     @abstractmethod
     def init(self, model: Model, num_data: int) -> Any:
@@ -229,9 +250,9 @@ class VariationalStep(AbstractStepper):
         return StepState(self.rule.init(model, num_data), optimiser, guard)
 
     def step(
-        self, model: Model, state: StepState, batch: Dataset, num_data: Count, rows: Rows | None = None
+        self, model: Model, state: StepState, batch: Dataset | BatchEnergy, num_data: Count, rows: Rows | None = None
     ) -> tuple[Model, StepState, Info]:
-        """One step on one batch."""
+        """One step on one batch, or on its sums where the rule needs no more (`by_energy`)."""
         guard, rule = state.guard, self.rule
         gamma = guard.scale * jnp.asarray(self.gamma(guard.steps), guard.scale.dtype)
         at = Context(self._hyper(model), batch, num_data, rows, gamma, guard, self.tight)
