@@ -8,7 +8,13 @@ from scipy import stats
 from test_choices import chosen
 
 from pseudopoint import GPRegressor
-from pseudopoint.bounds.scale_mixture import DEGREES, best_scale_and_degrees, expected_precisions, mixture_terms
+from pseudopoint.bounds.scale_mixture import (
+    DEGREES,
+    best_scale_and_degrees,
+    expected_precisions,
+    gain_over_normal,
+    mixture_terms,
+)
 from pseudopoint.likelihoods import StudentT
 
 pytestmark = pytest.mark.edge
@@ -64,6 +70,14 @@ def test_scale_and_degrees_are_those_of_highest_density_and_precisions_have_the_
     near = [value(variance * a, degrees * b) for a in (0.98, 1, 1.02) for b in (0.98, 1, 1.02)]
     assert max(near) <= value(variance, degrees) + 1e-6 and DEGREES[0] < degrees < 10
     np.testing.assert_allclose(weight @ expected_precisions(squared, variance, degrees), weight.sum(), rtol=1e-4)
+
+
+def test_heavy_tails_gain_over_normal_ones_what_their_densities_say():
+    rng, weight = np.random.default_rng(3), np.ones(4000)
+    r = rng.standard_t(3, 4000)
+    direct = np.sum(stats.t.logpdf(r, 3) - stats.norm.logpdf(r, scale=np.sqrt(np.mean(r**2))))
+    assert direct < gain_over_normal(r**2, weight) < direct + 5
+    assert abs(gain_over_normal(rng.normal(size=4000) ** 2, weight)) < 2
 
 
 def test_many_degrees_are_normal_noise():

@@ -9,8 +9,9 @@ import numpy as np
 from jaxtyping import Float
 from scipy.optimize import minimize
 from scipy.special import digamma, gammaln
+from scipy.stats import norm, t
 
-__all__ = ["DEGREES", "best_scale_and_degrees", "expected_precisions", "mixture_terms"]
+__all__ = ["DEGREES", "best_scale_and_degrees", "expected_precisions", "gain_over_normal", "mixture_terms"]
 
 DEGREES = (2.1, 200.0)  # of freedom: the variance of y exists, and Student-t noise is normal for all purposes
 LEAST_VARIANCE = 1e-8
@@ -56,3 +57,12 @@ def best_scale_and_degrees(squared: Rows, weight: Rows, variance: float, degrees
     found = minimize(loss, start, jac=True, method="L-BFGS-B", bounds=box)
     best, nu = np.exp(found.x)
     return float(best), float(nu)
+
+
+def gain_over_normal(squared: Rows, weight: Rows) -> float:
+    """Σ wᵢ (log T(rᵢ) − log N(rᵢ; 0, s²)) of distances rᵢ with these squares, nats: how much better the best Student-t
+    density describes them than the best normal one does."""
+    variance = float(np.average(squared, weights=weight))
+    scale, degrees = best_scale_and_degrees(squared, weight, variance, 4.0)
+    heavy, normal = (np.sqrt(squared / s2) for s2 in (scale, variance))
+    return float(weight @ (t.logpdf(heavy, degrees) - norm.logpdf(normal) + 0.5 * np.log(variance / scale)))

@@ -39,7 +39,7 @@ from .objectives import OfBound, curvature, maximise, padded_to_bucket
 from .prior import LengthscalePrior
 from .refit import refit
 from .settings import EXACT_ROWS, Trial
-from .tails import DEGREES_AT_START, Tails, alternate, weighted
+from .tails import DEGREES_AT_START, Tails, alternate, shows_tails, weighted
 
 __all__ = ["GRAMMAR", "Found", "search"]
 
@@ -182,8 +182,8 @@ class _Search:
     def warp_target(self, state: State) -> State:
         """The warp of the target of highest evidence, of those that are best with hyperparameters as they are."""
         inverse, _ = self._inverse(state)
-        rows, misfit = self.rows, lambda z: float(z @ inverse @ z)
-        offered = target_warps(rows.y, rows.weight, rows.zero, misfit)
+        rows = self.rows
+        offered = target_warps(rows.y, rows.weight, rows.zero, inverse)
         states = {name: state.anew(target=warp) for name, (warp, _) in offered.items()}
         word = self.settings.target_warp
         if word not in ("auto", *states):
@@ -246,6 +246,9 @@ class _Search:
         starts = {name: (other, False) for name, other in targets.items()}
         starts |= {f"{name}, afresh": (other, True) for name, other in targets.items()}
         self.record("tails", "normal noise", state.evidence, 0.0)
+        inverse, _ = self._inverse(state)
+        if state.target is None and not shows_tails(inverse, self.rows.y, self.rows.weight):
+            return self.taken("tails", "normal noise", state), None
         began = time.perf_counter()
         found = dict(
             zip(starts, side_by_side(lambda start: self._with_tails(*start), list(starts.values())), strict=True)

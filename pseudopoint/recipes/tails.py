@@ -16,6 +16,7 @@ from jaxtyping import Float
 from ..bounds import (
     best_scale_and_degrees,
     expected_precisions,
+    gain_over_normal,
     leave_one_out,
     loo_log_density,
     marginals_of_rows,
@@ -31,9 +32,10 @@ from .refit import refit
 from .settings import Fitted, Settings, Trial, most_iterations
 from .starts import Warm
 
-__all__ = ["DEGREES_AT_START", "Tails", "alternate", "fit_tails", "weighted", "with_better_noise"]
+__all__ = ["DEGREES_AT_START", "Tails", "alternate", "fit_tails", "shows_tails", "weighted", "with_better_noise"]
 
 DEGREES_AT_START = 4.0
+SHOWN = 2.0  # nats that heavy tails have to gain
 FEW = 600  # rows of which the first precisions of all are learned
 ROUNDS, REFIT = 3, 6  # of both steps on all rows, and iterations of each
 SETTLING = 8  # rounds with kernel and pseudo-points as they are
@@ -76,6 +78,12 @@ class Tails(NamedTuple):
         exact = not model.posterior.points
         left = leave_one_out(self.gaussian.predictor, floor, replace(data, noise=noise), exact)
         return loo_log_density(self.fitted(data).model.likelihood, data, left)
+
+
+def shows_tails(inverse: Float[np.ndarray, "N N"], y: Rows, weight: Rows) -> bool:
+    """Whether a Student-t density describes the standardised errors of rows left out, [K⁻¹y]ᵢ/√[K⁻¹]ᵢᵢ, better than a
+    normal one does. Outliers show there, whatever the fit makes of them."""
+    return gain_over_normal((inverse @ y) ** 2 / np.diag(inverse), weight) > SHOWN
 
 
 def weighted(data: Dataset, precision: Rows) -> Dataset:

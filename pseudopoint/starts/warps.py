@@ -51,22 +51,22 @@ def _of_column(x, weight, zero) -> dict[str, AbstractWarp]:
 
 
 def target_warps(
-    y: Column, weight: Column, zero: float, misfit: Callable[[Column], float]
+    y: Column, weight: Column, zero: float, inverse: Float[np.ndarray, "N N"]
 ) -> dict[str, tuple[AbstractWarp | None, float]]:
     """The warps of a standardised target, by name, each with the numbers of highest profile log likelihood
         −½ Σw log zᵀK⁻¹z + Σ wᵢ log w′(yᵢ),    z = w(y) − mean,
-    (Box and Cox 1964, for correlated rows), where `misfit`(z) = zᵀK⁻¹z, and that likelihood less `penalty`. "none"
-    stays as it is; "log" is offered where all rows are above the user's zero, which stands at `zero`."""
+    (Box and Cox 1964, for correlated rows), where `inverse` is K⁻¹, and that likelihood less `penalty`. "none" stays as
+    it is; "log" is offered where all rows are above the user's zero, which stands at `zero`."""
 
     def loss(warp) -> float:
         with np.errstate(all="ignore"):
             z = warp.raw(y)
-            value = 0.5 * np.sum(weight) * np.log(misfit(z - np.average(z, weights=weight)))
-            value -= weight @ warp.raw_log_slope(y)
+            z = z - np.average(z, weights=weight)
+            value = 0.5 * np.sum(weight) * np.log(z @ inverse @ z) - weight @ warp.raw_log_slope(y)
         return float(value) if np.isfinite(value) else np.inf
 
     power = _least(lambda power: loss(YeoJohnson(power)))
-    found: dict[str, Any] = {"yeo_johnson": YeoJohnson(power), "sinh_arcsinh": _best_sinh(y, loss)}
+    found: dict[str, Any] = {"yeo_johnson": YeoJohnson(power), "sinh_arcsinh": _best_sinh(y, weight, inverse)}
     if np.min(y) > zero:
         found["log"] = Logarithm(-zero, zero)
     losses = {name: loss(warp) for name, warp in found.items()}
@@ -89,13 +89,33 @@ def _least(loss: Callable[[float], float]) -> float:
     return float(result.x)
 
 
-def _best_sinh(y, loss) -> SinhArcsinh:
+def _best_sinh(y: Column, weight: Column, inverse: Float[np.ndarray, "N N"]) -> SinhArcsinh:
+    """By L-BFGS-B in centre, log width, skew and log tail, of the target in units of its middle half."""
     quarter, middle, three = np.quantile(y, [0.25, 0.5, 0.75])
     width = float(three - quarter) / 1.35 or 1.0
+    x = (y - middle) / width
+    with np.errstate(all="ignore"):
+        found = minimize(_sinh_loss, np.zeros(4), (x, weight, inverse), method="L-BFGS-B", jac=True, bounds=REACH)
+    centre, log_width, skew, log_tail = (float(number) for number in found.x)
+    return SinhArcsinh(float(middle) + width * centre, width * np.exp(log_width), skew, np.exp(log_tail))
 
-    def warp(numbers):
-        centre, log_width, skew, log_tail = numbers
-        return SinhArcsinh(float(middle + width * centre), float(width * np.exp(log_width)), skew, np.exp(log_tail))
 
-    found = minimize(lambda numbers: loss(warp(numbers)), np.zeros(4), method="Nelder-Mead", bounds=REACH)
-    return warp(found.x)
+def _sinh_loss(numbers: Float[np.ndarray, " 4"], x: Column, weight: Column, inverse: Any) -> tuple[float, np.ndarray]:
+    """½ Σw log zᵀK⁻¹z − Σ wᵢ log z′(xᵢ) of z = sinh u, u = tail · asinh v − skew, v = (x − centre)/width, and its
+    gradient."""
+    centre, log_width, skew, log_tail = numbers
+    width, tail, one = np.exp(log_width), np.exp(log_tail), np.ones_like(x)
+    v = (x - centre) / width
+    flat = np.arcsinh(v)
+    u, slope = tail * flat - skew, 1 / np.sqrt(1 + v**2)
+    size = np.abs(u)
+    log_slope = log_tail + size + np.log1p(np.exp(-2 * size)) - np.log(2) + np.log(slope) - log_width
+    du = np.stack([-tail * slope / width, -tail * v * slope, -one, tail * flat])
+    more = np.stack([v * slope**2 / width, v**2 * slope**2 - one, 0 * one, one])
+    centred = lambda z: z - np.average(z, axis=-1, weights=weight)[..., None]
+    z, dz, total = centred(np.sinh(u)), centred(np.cosh(u) * du), np.sum(weight)
+    solved = inverse @ z
+    misfit = z @ solved
+    value = 0.5 * total * np.log(misfit) - weight @ log_slope
+    gradient = total * (dz @ solved) / misfit - (np.tanh(u) * du + more) @ weight
+    return (float(value), gradient) if np.isfinite(value) and np.isfinite(gradient).all() else (1e300, np.zeros(4))
