@@ -9,7 +9,6 @@ is of all threads. Test rows enter no fit and no choice.
 """
 
 import argparse
-import json
 import time
 import warnings
 from pathlib import Path
@@ -17,7 +16,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from provenance import ROOT, provenance
+from provenance import RESULTS, store
 
 TEST = 4000
 
@@ -83,10 +82,7 @@ def main() -> None:
     for seed in map(int, given.seeds.split(",")):
         for name in given.tables.split(","):
             for who in ("default", "one_hot"):
-                row = run(name, who, seed, given.rows, given.data)
-                with (ROOT / "benchmarks" / "results" / "categories.jsonl").open("a") as file:
-                    file.write(json.dumps(row | provenance()) + "\n")
-                print(row, flush=True)
+                store(run(name, who, seed, given.rows, given.data), RESULTS / "categories.jsonl")
 
 
 if __name__ == "__main__":

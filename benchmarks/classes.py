@@ -26,7 +26,7 @@ import time
 from pathlib import Path
 
 import numpy as np
-from provenance import ROOT, command, provenance
+from provenance import ROOT, store
 
 TABLES = ("letter8", "waveform", "blocks5", "mnist64", "mnist16", "iris", "wine", "digits")
 Split = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
@@ -139,12 +139,7 @@ def main():
         for seed in arguments.seeds.split(","):
             for checkout in checkouts:
                 row = elsewhere(checkout.resolve(), name, seed, arguments)
-                row |= provenance() | {"commit": commit_of(checkout), "command": command()}
-                row["load"] = round(os.getloadavg()[0], 1)
-                print(json.dumps(row), flush=True)
-                if arguments.out:
-                    with arguments.out.open("a") as file:
-                        file.write(json.dumps(row) + "\n")
+                store(row, arguments.out, commit_of(checkout))
 
 
 if __name__ == "__main__":

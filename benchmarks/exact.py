@@ -9,14 +9,13 @@ threads that it takes by itself and with one; scikit-learn's is `log_marginal_li
 """
 
 import argparse
-import json
 import time
 from collections.abc import Callable
 from functools import partial
 
 import jax
 import numpy as np
-from provenance import ROOT, provenance
+from provenance import RESULTS, store
 from scipy.linalg import get_lapack_funcs
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import ConstantKernel, Matern, WhiteKernel
@@ -121,7 +120,4 @@ if __name__ == "__main__":
     parser.add_argument("--fit", action="store_true")
     arguments = parser.parse_args()
     for N in arguments.rows:
-        row = fit(N) if arguments.fit else evaluations(N, arguments.rounds)
-        print(json.dumps(row, indent=1))
-        with (ROOT / "benchmarks/results/exact.jsonl").open("a", encoding="utf-8") as file:
-            file.write(json.dumps(row | provenance(), ensure_ascii=False) + "\n")
+        store(fit(N) if arguments.fit else evaluations(N, arguments.rounds), RESULTS / "exact.jsonl")

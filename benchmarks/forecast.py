@@ -19,7 +19,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from provenance import provenance
+from provenance import store
 
 DAYS, AHEAD = 400, 100
 
@@ -53,11 +53,7 @@ def main():
     parser.add_argument("--out", type=Path, help="append the rows to this file, a line of JSON each")
     arguments = parser.parse_args()
     for seed in arguments.seeds.split(","):
-        line = json.dumps(forecast(int(seed)) | provenance())
-        print(line, flush=True)
-        if arguments.out:
-            with arguments.out.open("a") as file:
-                file.write(line + "\n")
+        store(forecast(int(seed)), arguments.out)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,6 @@ compilation and training, not reading and testing.
 """
 
 import argparse
-import json
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -20,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pandas as pd
-from provenance import provenance
+from provenance import store
 from threadpoolctl import threadpool_limits
 
 from pseudopoint.data import dataset
@@ -104,11 +103,8 @@ def main():
                 if reached[level] is None and accuracy >= float(level):
                     reached[level] = round(seconds, 1)
     row = {name: value for name, value in vars(arguments).items() if name not in ("data", "out")}
-    row |= {"seconds_to": reached, "steps": state.step, "accuracy": path[-1][2], "path": path} | provenance()
-    print(json.dumps(row))
-    if arguments.out:
-        with arguments.out.open("a") as file:
-            file.write(json.dumps(row) + "\n")
+    row |= {"seconds_to": reached, "steps": state.step, "accuracy": path[-1][2], "path": path}
+    store(row, arguments.out)
 
 
 if __name__ == "__main__":

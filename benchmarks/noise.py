@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 from classes import cut
-from provenance import provenance
+from provenance import store
 
 TABLES = ("wave", "even", "concrete", "wine-quality-red", "abalone", "power", "flights")
 FITS: dict[str, Any] = {
@@ -81,11 +81,7 @@ def main():
     for name in arguments.tables.split(","):
         for seed in map(int, arguments.seeds.split(",")):
             for fit in arguments.fits.split(","):
-                row = fit_here(name, fit, seed, arguments) | provenance()
-                print(json.dumps(row, default=float), flush=True)
-                if arguments.out:
-                    with arguments.out.open("a") as file:
-                        file.write(json.dumps(row, default=float) + "\n")
+                store(fit_here(name, fit, seed, arguments), arguments.out)
 
 
 if __name__ == "__main__":

@@ -9,13 +9,12 @@ two fits have.
 """
 
 import argparse
-import json
 import time
 from itertools import product
 from pathlib import Path
 
 import numpy as np
-from provenance import provenance
+from provenance import store
 
 N = 400
 
@@ -70,11 +69,7 @@ def main():
     lists = (getattr(arguments, name).split(",") for name in ("lengthscales", "gaps", "seeds"))
     for shared, gaps, seed in product(*lists):
         for fit in ("coregionalised", "independent"):
-            row = fit_here(fit, int(seed), gaps, float(shared)) | provenance()
-            print(json.dumps(row, default=float), flush=True)
-            if arguments.out:
-                with arguments.out.open("a") as file:
-                    file.write(json.dumps(row, default=float) + "\n")
+            store(fit_here(fit, int(seed), gaps, float(shared)), arguments.out)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """Where a stored row comes from: machine, day, commit and command."""
 
 import datetime
+import json
 import os
 import platform
 import shlex
@@ -10,6 +11,18 @@ from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
+RESULTS = ROOT / "benchmarks" / "results"
+
+
+def store(row: dict, out: Path | None, of: str | None = None) -> None:
+    """Prints the row with its provenance and the load of the machine, and appends it to a file of JSON lines. `of` is
+    the commit that was measured, where it is not that of this checkout."""
+    row |= {"load": round(os.getloadavg()[0], 1)} | provenance() | ({"commit": of} if of is not None else {})
+    line = json.dumps(row, default=float, ensure_ascii=False)
+    print(line, flush=True)
+    if out is not None:
+        with out.open("a", encoding="utf-8") as file:
+            file.write(line + "\n")
 
 
 @cache  # the code that runs is that of the start

@@ -15,7 +15,6 @@ The target is sin 2x₁ + x₂x₃ + ½ cos 3x₄ + 0.3 ε, inputs uniform on [�
 
 import argparse
 import json
-import os
 import subprocess
 import sys
 import tempfile
@@ -25,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from provenance import ROOT, provenance
+from provenance import ROOT, store
 
 CASES = "command,command-once,estimator"
 # Of `pseudopoint.commands`: module, function, and what its time is called.
@@ -116,11 +115,7 @@ def main() -> None:
         words = [sys.executable, __file__, *sys.argv[1:], "--cases", name, "--here"]
         done = subprocess.run(words, stdout=subprocess.PIPE, text=True, check=True)
         found = {key: round(value, 3) for key, value in json.loads(done.stdout.splitlines()[-1]).items()}
-        row = {"case": name, "rows": given.rows, "columns": given.columns} | found
-        row |= provenance() | {"load": round(os.getloadavg()[0], 1)}
-        print(json.dumps(row), flush=True)
-        with given.out.open("a") as file:
-            file.write(json.dumps(row) + "\n")
+        store({"case": name, "rows": given.rows, "columns": given.columns} | found, given.out)
 
 
 if __name__ == "__main__":

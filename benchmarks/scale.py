@@ -9,7 +9,6 @@ workers of a Dask cluster, each with its own cores, full passes (cluster-1) and 
 """
 
 import argparse
-import json
 import resource
 import subprocess
 import sys
@@ -20,7 +19,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from provenance import ROOT, provenance
+from provenance import ROOT, store
 
 GROUP = 100_000  # rows of a row group
 STEPS = {"svgp": 400, "collapsed": 4, "batches": 40}
@@ -107,8 +106,7 @@ def main() -> None:
     found = score(path, given.inducing) if method == "score" else case(path, method, place, given.inducing)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     row = {"suite": "scale", "case": given.cases, "rows": given.rows, "columns": given.columns, "M": given.inducing}
-    with open(given.out, "a") as file:
-        file.write(json.dumps(row | found | {"peak_mb": peak} | provenance()) + "\n")
+    store(row | found | {"peak_mb": peak}, given.out)
 
 
 if __name__ == "__main__":

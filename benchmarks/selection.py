@@ -16,7 +16,6 @@ sin 10x + 0.1 ε on [0, 10], 300 rows.
 
 import argparse
 import json
-import os
 import subprocess
 import sys
 import time
@@ -24,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from provenance import ROOT, provenance
+from provenance import ROOT, store
 
 TABLES = (
     "energy,concrete,yacht,boston,power,kin8nm,wine-quality-red,abalone,naval,protein,kin40k,tamielectric,"
@@ -151,10 +150,7 @@ def main():
                 error = (done.stderr.strip().splitlines() or [""])[-1][:300]
                 failed = {"table": name, "who": who, "seed": int(seed), "error": error}
                 row = failed if done.returncode else json.loads(done.stdout.splitlines()[-1])
-                row |= provenance() | {"load": round(os.getloadavg()[0], 1)}
-                print(json.dumps(row), flush=True)
-                with arguments.out.open("a") as file:
-                    file.write(json.dumps(row) + "\n")
+                store(row, arguments.out)
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ import time
 from pathlib import Path
 from statistics import median
 
-from provenance import provenance
+from provenance import store
 
 TURNS = 5
 
@@ -138,11 +138,7 @@ def main():
         print(json.dumps(CASES[arguments.inside](arguments.who)))
         return
     for row in measured(arguments.only.split(",")):
-        line = json.dumps(row | provenance())
-        print(line, flush=True)
-        if arguments.out:
-            with arguments.out.open("a") as file:
-                file.write(line + "\n")
+        store(row, arguments.out)
 
 
 if __name__ == "__main__":

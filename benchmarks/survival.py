@@ -8,7 +8,6 @@ results/survival.jsonl: `same` of `fits` ended with the numbers of a fit that wa
 """
 
 import argparse
-import json
 import os
 import random
 import signal
@@ -100,7 +99,7 @@ def _counts(kills: int, within: int, resumed: int, same: bool) -> dict[str, int]
 
 def main() -> None:
     """Many kills, and one row."""
-    from provenance import provenance
+    from provenance import store
 
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n\n")[0])
     parser.add_argument("--kills", type=int, default=50)
@@ -114,10 +113,7 @@ def main() -> None:
             at = [moments.uniform(0, seconds) for _ in range(few)]
             total.update(survived(Path(name), f"fit{total['fits']}", at, whole))
             print(dict(total), flush=True)
-    row = {"seed": options.seed} | dict(total) | provenance()
-    with RESULTS.open("a") as file:
-        file.write(json.dumps(row) + "\n")
-    print(json.dumps(row))
+    store({"seed": options.seed} | dict(total), RESULTS)
 
 
 if __name__ == "__main__":
