@@ -1,10 +1,14 @@
 """Kills a fit with a checkpoint (-9) at random moments, and resumes it: how many went on, how many ended bit for bit.
 
     python benchmarks/survival.py --kills 50 --seed 0
+    python benchmarks/survival.py --workers 10 --seed 0
 
 The fit takes minibatches, writes its state after every segment, and is resumed until it ends. A kill falls at any
 moment from the import of the library to the end of the fit; a fit is killed up to five times. One row goes to
 results/survival.jsonl: `same` of `fits` ended with the numbers of a fit that was not disturbed.
+
+With --workers so many fits run on the two workers of a Dask cluster, in turn full passes and steps on large batches, of
+which one is killed at a random iteration; `same` are those whose bound is that of a fit that was not disturbed to 1e-8.
 """
 
 import argparse
@@ -97,15 +101,57 @@ def _counts(kills: int, within: int, resumed: int, same: bool) -> dict[str, int]
     return {"fits": 1, "kills": kills, "within_steps": within, "resumed": resumed, "same": int(same)}
 
 
+def workers_killed(fits: int, moments: random.Random) -> dict[str, int]:
+    """A worker killed in each of so many fits: how many were, and how many of the fits have the same bound."""
+    import pandas as pd
+    from dask import dataframe
+
+    from pseudopoint import GPRegressor
+    from pseudopoint.tables.cluster import running_cluster
+
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame(rng.normal(size=(40_000, 3)), columns=list("abc"))
+    table["y"] = np.sin(2 * table.a) * np.cos(table.b) + 0.3 * rng.normal(size=len(table))
+    common = {"effort": "fast", "num_inducing": 20, "inducing": "kmeans", "initial": "robust"}
+    ways = [{"method": "collapsed", "max_iter": 8}, {"method": "svgp", "batch_size": 10_000, "max_iter": 100}]
+    total, undisturbed = Counter(), []
+    with running_cluster(workers=2) as client, client.as_current():
+        rows = dataframe.from_pandas(table, npartitions=8)
+
+        def fit(way: int, at: float) -> float:
+            def kill(record) -> None:
+                if at <= record.step / record.total < 1 and not killed:
+                    killed.append(moments.choice(sorted(client.run(os.getpid).values())))
+                    os.kill(killed[0], signal.SIGKILL)
+
+            killed = []
+            model = GPRegressor(**common | ways[way]).fit(rows, "y", progress=kill)
+            client.wait_for_workers(2, timeout=120)
+            total["kills"] += len(killed)
+            return float(model.bound_)
+
+        undisturbed = [fit(way, 2.0) for way in (0, 1)]
+        for i in range(fits):
+            bound = fit(i % 2, moments.uniform(0, 0.7))
+            total["fits"] += 1
+            total["same"] += bool(np.isclose(bound, undisturbed[i % 2], rtol=1e-8))
+            print(dict(total), flush=True)
+    return dict(total)
+
+
 def main() -> None:
     """Many kills, and one row."""
     from provenance import store
 
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n\n")[0])
     parser.add_argument("--kills", type=int, default=50)
+    parser.add_argument("--workers", type=int, default=0, help="kill a worker in so many fits on a cluster")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     moments, total = random.Random(options.seed), Counter()
+    if options.workers:
+        found = workers_killed(options.workers, moments)
+        return store({"case": "workers", "seed": options.seed} | found, RESULTS)
     with tempfile.TemporaryDirectory() as name:
         whole, seconds = prepared(Path(name))
         while total["kills"] < options.kills:
