@@ -132,7 +132,7 @@ def workers_killed(fits: int, moments: random.Random) -> dict[str, int]:
 
         undisturbed = [fit(way, 2.0) for way in (0, 1)]
         for i in range(fits):
-            bound = fit(i % 2, moments.uniform(0, 0.7))
+            bound = fit(i % 2, moments.uniform(0, 0.5))
             total["fits"] += 1
             total["same"] += bool(np.isclose(bound, undisturbed[i % 2], rtol=1e-8))
             print(dict(total), flush=True)
