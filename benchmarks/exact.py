@@ -1,6 +1,7 @@
 """The exact evidence and its gradient beside what they cannot avoid, and a default fit of as many rows as `auto` takes.
 
     python benchmarks/exact.py 1000 2000 4000          value and gradient, beside potrf + potri and scikit-learn
+    python benchmarks/exact.py 1000 2000 4000 --gpflow PYTHON      also beside GPflow, by a Python that has it
     python benchmarks/exact.py --fit 5000              a default fit
 
 Rows of D = 8 columns in float64, Matérn 5/2 with a lengthscale a column. Sides take turns. LAPACK is SciPy's, with the
@@ -9,13 +10,18 @@ threads that it takes by itself and with one; scikit-learn's is `log_marginal_li
 """
 
 import argparse
+import os
+import subprocess
+import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from functools import partial
+from pathlib import Path
 
 import jax
 import numpy as np
-from provenance import RESULTS, store
+from provenance import RESULTS, ROOT, store
 from scipy.linalg import get_lapack_funcs
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import ConstantKernel, Matern, WhiteKernel
@@ -75,6 +81,27 @@ def scikit_learn(X, y) -> Callable[[], object]:
     return partial(model.log_marginal_likelihood, kernel.theta, eval_gradient=True)
 
 
+@contextmanager
+def gpflow(python: str, X, y) -> Iterator[Callable[[], object]]:
+    """The same by GPflow, in a process of its own, which says what it took of the processor."""
+    with tempfile.TemporaryDirectory() as folder:
+        np.savez(Path(folder) / "rows.npz", X=X, y=y)
+        words = [python, str(ROOT / "benchmarks" / "peers" / "gpflow_exact.py"), str(Path(folder) / "rows.npz")]
+        environment = os.environ | {"TF_USE_LEGACY_KERAS": "1", "TF_CPP_MIN_LOG_LEVEL": "3"}
+        pipes: dict = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+        with subprocess.Popen(words, text=True, env=environment, **pipes) as peer:
+            assert peer.stdin is not None and peer.stdout is not None
+            ask, answers = peer.stdin, peer.stdout
+
+            def run():
+                ask.write("\n")
+                ask.flush()
+                return float(answers.readline().split()[0])
+
+            yield run
+            ask.close()
+
+
 def measured(sides: dict[str, Callable[[], object]], rounds: int) -> dict[str, dict[str, list[float]]]:
     """Quartiles of the seconds of each side, by the clock and by the processor; sides take turns."""
     seconds = {name: [] for name in sides}
@@ -83,20 +110,23 @@ def measured(sides: dict[str, Callable[[], object]], rounds: int) -> dict[str, d
     for _ in range(rounds):
         for name, run in sides.items():
             start = time.perf_counter(), time.process_time()
-            run()
-            seconds[name].append((time.perf_counter() - start[0], time.process_time() - start[1]))
+            used = run()
+            taken = time.perf_counter() - start[0], time.process_time() - start[1]
+            seconds[name].append((taken[0], used if isinstance(used, float) else taken[1]))
     quartiles = {name: np.quantile(taken, [0.25, 0.5, 0.75], axis=0).round(4) for name, taken in seconds.items()}
     return {name: {"clock": q[:, 0].tolist(), "processor": q[:, 1].tolist()} for name, q in quartiles.items()}
 
 
-def evaluations(N: int, rounds: int) -> dict:
+def evaluations(N: int, rounds: int, python: str | None) -> dict:
     """One row of results: value and gradient."""
     X, y = rows(N)
-    with jax.enable_x64(True):
+    with jax.enable_x64(True), gpflow(python, X, y) if python else nullcontext() as peer:
         K = np.asfortranarray(np.asarray(Matern52(np.full(D, 2.0), 1.5)(*[jax.numpy.asarray(X)] * 2)) + 0.1 * np.eye(N))
         lapack_by_itself = potrf_and_potri(K)
         sides = {"ours": ours(X, y), "potrf + potri": lapack_by_itself}
         sides["potrf + potri, one thread"] = partial(in_one_thread, lapack_by_itself)
+        if peer is not None:
+            sides["GPflow"] = peer
         if N <= 2000:
             sides["scikit-learn"] = scikit_learn(X, y)
         return {"case": "value and gradient", "N": N, "D": D, "rounds": rounds} | measured(sides, rounds)
@@ -118,6 +148,7 @@ if __name__ == "__main__":
     parser.add_argument("rows", type=int, nargs="+")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--fit", action="store_true")
+    parser.add_argument("--gpflow", metavar="PYTHON", help="a Python that has GPflow")
     arguments = parser.parse_args()
     for N in arguments.rows:
-        store(fit(N) if arguments.fit else evaluations(N, arguments.rounds), RESULTS / "exact.jsonl")
+        store(fit(N) if arguments.fit else evaluations(N, arguments.rounds, arguments.gpflow), RESULTS / "exact.jsonl")
