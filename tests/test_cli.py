@@ -142,7 +142,7 @@ def test_a_test_table_of_its_own_and_the_sparse_method(folder):
 
 
 def test_a_posterior_by_name_from_table_to_predictions(folder):
-    few = ["--num-inducing", 8, "--max-iter", 100, "--out", "s.safetensors"]
+    few = ["--effort", "fast", "--num-inducing", 8, "--max-iter", 100, "--out", "s.safetensors"]
     done = run(folder, "fit", "train.csv", "--target", "price", "--posterior", "solve", *few)
     assert done.returncode == 0 and "16 more points" in done.stdout, done.stderr
     done = run(folder, "predict", "s.safetensors", "new.parquet", "--out", "s.csv")
@@ -150,8 +150,8 @@ def test_a_posterior_by_name_from_table_to_predictions(folder):
 
 
 def test_classes_from_table_to_report(folder):
-    options = ["--target", "city", "--max-iter", 3, "--num-inducing", 8, "--out", "c.safetensors", "--report", "c.html"]
-    done = run(folder, "fit", "train.csv", *options)
+    options = ["--max-iter", 3, "--num-inducing", 8, "--out", "c.safetensors", "--report", "c.html"]
+    done = run(folder, "fit", "train.csv", "--target", "city", "--effort", "fast", *options)
     assert done.returncode == 0, done.stderr
     assert "task: classification — the target 'city' holds text ('" in done.stdout
     assert "accuracy: " in done.stdout and " would have " in done.stdout
