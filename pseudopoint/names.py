@@ -260,7 +260,13 @@ class Settings(NamedTuple):
             "Family of the approximate posterior q; all but whitened are for large tables or for study.", POSTERIORS
         ),
     ] = "whitened"
-    num_inducing: Annotated[int | None, Setting("Number M of inducing points. Default: 2√N, from 50 to 300.")] = None
+    num_inducing: Annotated[
+        int | None,
+        Setting(
+            "Number M of inducing points. Default: 2√N, from 50 to 300, and in the end up to 1,000 (effort thorough: "
+            "2,000) where the collapsed bound asks for them and time allows."
+        ),
+    ] = None
     num_mean_inducing: Annotated[
         int | None,
         Setting("Points of the mean alone, or the second block of solve, for posteriors that have them. Default: 2M."),

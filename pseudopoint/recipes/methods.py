@@ -31,6 +31,7 @@ from ..posteriors import CollapsedDecoupled, Model, Whitened
 from ..starts.inducing import RACE_ROWS, sample
 from .ends import at_once, finish, finish_exact, fitted_by, predictor_of, settle
 from .families import FAMILIES, family_steppers, prior_q
+from .growth import Ended, as_it_is, most_points, with_more_points
 from .noise import fit_noise, noise_may_vary, with_noise_that_pays
 from .objectives import (
     EXACT_SAMPLE,
@@ -89,27 +90,32 @@ def fit_model(
     start = cast(Model(kernel, likelihood), data.X.dtype)
     refuse_unfit_priors(start, settings)
     if warm is None or warm.degrees is None:
-        fitted = _with_normal_noise(run, start, data, settings, progress, warm, method)
+        ended = _with_normal_noise(run, start, data, settings, progress, warm, method)
     elif method == "svgp":
         noise: Any = warm.model.likelihood.gaussian_noise
         start = Model(kernel, StudentT(float(noise) ** 0.5, warm.degrees))
-        fitted = _fit_minibatches(cast(start, data.X.dtype), data, settings, progress, warm)
+        ended = Ended(_fit_minibatches(cast(start, data.X.dtype), data, settings, progress, warm), as_it_is)
     else:
-        fitted = fit_tails(run, start, data, settings, progress, warm)
+        ended = fit_tails(run, start, data, settings, progress, warm)
         if noise_may_vary(settings, method, data):
             normal = _with_normal_noise(run, start, data, settings, None, warm, method)
-            fitted = with_better_noise(fitted, normal)
+            ended = with_better_noise(ended, normal)
+    fitted = ended.fitted
+    if method == "collapsed" and (M := most_points(fitted, data, settings)) > len(fitted.model.posterior.Z):
+        fitted = ended.more(fitted, M)
     if not np.isfinite(fitted.bound):
         raise FitError(explain(fitted.model, data))
     return fitted._replace(method=method, reason=reason + fitted.reason, log_prior=log_prior(fitted.model, settings))
 
 
-def _with_normal_noise(run, start: Model, data, settings, progress, warm, method: str) -> Fitted:
+def _with_normal_noise(run, start: Model, data, settings, progress, warm, method: str) -> Ended:
     """The fit by `run`, with noise that depends on x where that pays."""
-    fitted = run(start, data, settings, progress, warm)
+    fitted, prior = run(start, data, settings, progress, warm), LengthscalePrior.around(start.kernel, settings)
     if not noise_may_vary(settings, method, data):
-        return fitted
-    return with_noise_that_pays(fitted, data, settings, LengthscalePrior.around(start.kernel, settings))
+        grows = start.likelihood.gaussian_noise is not None and settings.posterior == "whitened"
+        more = lambda fitted, M: with_more_points(fitted, data, settings, prior, M)
+        return Ended(fitted, more if grows else as_it_is)
+    return with_noise_that_pays(fitted, data, settings, prior)
 
 
 def _chosen(settings, likelihood, N: int) -> tuple[str, str, Fit]:

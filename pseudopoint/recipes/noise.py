@@ -32,6 +32,7 @@ from ..starts.hyperparameters import robust
 from ..starts.inducing import RACE_ROWS, sample
 from .ends import divergence, settle
 from .families import prior_q
+from .growth import Ended, as_it_is, with_more_points
 from .objectives import OfBound, held_points, maximise
 from .prior import LengthscalePrior
 from .refit import refit
@@ -48,27 +49,28 @@ POINTS, ITERATIONS = 100, 50  # of g, of which each row tells little
 FEWEST = 50  # rows from which their noise is studied
 ROWS = RACE_ROWS  # of which its kernel is learned
 LEAST_NOISE = 0.05  # share of the rows with less noise than a start in float32 has to resolve
-LOST = 1.0  # nats a row by which the bound must not fall
+WORSE = 2.0  # times as large squared errors of rows left out are too many
 REFIT, ROUNDS = 6, 1  # iterations of f under the noise of g, and how often
 
 
 class VaryingNoise(NamedTuple):
     """A fit with noise that depends on x, and whether it pays: the sums over rows of the leave-one-out log densities,
     in nats of the scaled target, with that noise and with one variance, and the standard error of their difference;
-    and by how much its bound is lower, nats a row."""
+    and how many times as large the squared errors of these rows are."""
 
     fitted: Fitted
     varying: float
     constant: float
     error: float
-    lost: float = 0.0
+    worse: float = 1.0
+    parts: tuple[Fitted, Fitted, OptimiseResult] | None = None  # f and g, where f was fitted again, and g's start
 
     @property
     def pays(self) -> bool:
-        """Whether the log densities of rows left out gain more than twice the standard error of the gain, and the bound
-        does not fall by a nat a row. It falls where most rows have almost no noise: the pseudo-points then follow these
+        """Whether the log densities of rows left out gain more than twice the standard error of the gain, and their
+        squared errors do not double. They do where most rows have almost no noise: the pseudo-points then follow these
         rows alone, and predictions of the few others are far off."""
-        return self.varying - self.constant > 2 * self.error and self.lost < LOST
+        return self.varying - self.constant > 2 * self.error and self.worse < WORSE
 
 
 def fit_noise(
@@ -85,7 +87,7 @@ def fit_noise(
     """
     data = _rows(data, data.y, 0.0)
     constant, left = _left_out(fitted, data)
-    rows = _residuals(data, left)
+    rows, before = _residuals(data, left), left
     start = _noise_fit(rows, fitted, settings)
     if if_it_may_pay:
         first = _tried(fitted, start, rows, constant, settings)
@@ -102,7 +104,28 @@ def fit_noise(
     _, left = _left_out(result, _with_noise(data, noise))
     g = leave_one_out(noise.predictor, noise.model.likelihood, rows)
     varying = loo_log_density(noise.model.likelihood, _residuals(data, left), g)
-    return _chosen(fitted, result, noise, data, varying, constant)
+    squared = [float(np.asarray(data.weight) @ (np.asarray(data.y) - each.mean) ** 2) for each in (left, before)]
+    worse = squared[0] / max(squared[1], np.finfo(float).tiny)
+    return _chosen(fitted, result, noise, start, data, varying, constant)._replace(worse=worse)
+
+
+def with_points_of_f(
+    first: Fitted, varying: VaryingNoise, data: Dataset, settings: Settings, prior: LengthscalePrior, M: int
+) -> Fitted:
+    """The fit `first`, which is that of f and g, with more pseudo-points for f under the noise of g; g is then settled
+    by what f leaves."""
+    assert varying.parts is not None
+    data = _rows(data, data.y, 0.0)
+    f, noise, start = varying.parts
+    more = with_more_points(f, _with_noise(data, noise), settings, prior, M, hold_noise=True)
+    if more is f:
+        return first
+    _, left = _left_out(more, _with_noise(data, noise))
+    noise = _settled(noise.model, _residuals(data, left), start)
+    f = _refit(more, data, noise, settings, prior, 0)
+    model, predictor, bound, vfe = _both(f, noise, data)
+    both = {"model": model, "predictor": predictor, "bound": bound, "vfe": vfe}
+    return first._replace(notes=(*first.notes, more.notes[-1]), **both)
 
 
 def _tried(fitted: Fitted, start: OptimiseResult, rows: Dataset, constant, settings: Settings) -> VaryingNoise:
@@ -134,22 +157,26 @@ def noise_may_vary(settings: Settings, method: str, data: Dataset) -> bool:
     return left_open and whole and bool(enough)
 
 
-def with_noise_that_pays(fitted: Fitted, data: Dataset, settings: Settings, prior: LengthscalePrior) -> Fitted:
+def with_noise_that_pays(fitted: Fitted, data: Dataset, settings: Settings, prior: LengthscalePrior) -> Ended:
     """The fit with noise that depends on x where rows left out are predicted better, else as it is; with what was
     compared in `trials`."""
+    more = lambda fitted, M: with_more_points(fitted, data, settings, prior, M)
     if fitted.model.likelihood.gaussian_noise is None or fitted.model.likelihood.mean_function is not None:
-        return fitted
+        return Ended(fitted, as_it_is)
     began = time.perf_counter()
     try:
         varying = fit_noise(fitted, data, settings, prior, if_it_may_pay=True)
     except FitError:
-        return fitted
+        return Ended(fitted, more)
     seconds, pays = time.perf_counter() - began, varying.pays
     trials = (
         Trial("noise", "one variance", varying.constant, not pays, 0.0),
         Trial("noise", "depends on x", varying.varying, pays, seconds),
     )
-    return (varying.fitted if pays else fitted)._replace(trials=trials)
+    if not pays:
+        return Ended(fitted._replace(trials=trials), more)
+    points_of_f = lambda fitted, M: with_points_of_f(fitted, varying, data, settings, prior, M)
+    return Ended(varying.fitted._replace(trials=trials), points_of_f)
 
 
 def _left_out(fitted: Fitted, data: Dataset) -> tuple[Float[np.ndarray, " N"], LeftOut]:
@@ -230,23 +257,26 @@ def _float32_start(model: Model, data: Dataset, settings: Settings) -> Callable[
     return test and (lambda model: test(Model(model.kernel, least, model.posterior)))
 
 
-def _chosen(first: Fitted, f: Fitted, noise: Fitted, data: Dataset, varying, constant) -> VaryingNoise:
+def _chosen(first: Fitted, f: Fitted, noise: Fitted, start, data: Dataset, varying, constant) -> VaryingNoise:
     """The model of both, and what rows left out tell."""
     weight = np.asarray(data.weight, float)
     total, sums = np.sum(weight), _sums(data, varying, constant)
-    _, v = marginals_of_rows(noise.predictor, data)
-    less = float(weight @ v + divergence(noise.model))  # E log s²e^{2g} is log of the rows' noise, and 2v more
-    likelihood = cast(Heteroscedastic(_scale(noise)), data.X.dtype)
+    model, predictor, bound, vfe = _both(f, noise, data)
     note = (
         f"noise: log density of a row left out {sums[0] / total:.3f}, with one variance {sums[1] / total:.3f} "
         f"(standard error of the difference {sums[2] / total:.3f})"
     )
     both = first._replace(
-        model=Model(f.model.kernel, likelihood, f.model.posterior),
-        predictor=Joined((f.predictor, noise.predictor)),
-        bound=f.bound - less,
-        vfe=f.vfe - less,
-        upper=np.inf,
-        notes=(*first.notes, note),
+        model=model, predictor=predictor, bound=bound, vfe=vfe, upper=np.inf, notes=(*first.notes, note)
     )
-    return VaryingNoise(both, *sums, lost=(first.bound - both.bound) / float(total))
+    return VaryingNoise(both, *sums, parts=(f, noise, start))
+
+
+def _both(f: Fitted, noise: Fitted, data: Dataset) -> tuple[Model, Joined, float, float]:
+    """Model and predictor of both functions, and both forms of the bound of both."""
+    _, v = marginals_of_rows(noise.predictor, data)
+    # E log s²e^{2g} is log of the rows' noise, and 2v more.
+    less = float(np.asarray(data.weight, float) @ v + divergence(noise.model))
+    likelihood = cast(Heteroscedastic(_scale(noise)), data.X.dtype)
+    model = Model(f.model.kernel, likelihood, f.model.posterior)
+    return model, Joined((f.predictor, noise.predictor)), f.bound - less, f.vfe - less

@@ -10,7 +10,16 @@ from ..names import Settings
 from ..optimise.result import Record
 from ..posteriors import AbstractOutputs, Joined, Model, Predictor, Predictors
 
-__all__ = ["EXACT_ROWS", "Fitted", "Settings", "Trial", "choose_method", "choose_num_inducing", "most_iterations"]
+__all__ = [
+    "EXACT_ROWS",
+    "Fitted",
+    "Settings",
+    "Trial",
+    "choose_method",
+    "choose_num_inducing",
+    "most_iterations",
+    "points_may_grow",
+]
 
 # Rows up to which an exact fit takes one or two minutes on two cores (decision 0054).
 EXACT_ROWS = 4000
@@ -22,6 +31,12 @@ FULL_BATCH, FULL_BATCH_OF_SEVERAL = 5000, 2000
 # Iterations of full passes; of a large table as many as these multiplications and additions allow, N M² an iteration.
 ITERATIONS, FEWEST_ITERATIONS = 200, 30
 WORK = {"fast": 1.2e11, "balanced": 1.2e11, "thorough": 1.2e12}
+
+
+def points_may_grow(settings: Settings) -> bool:
+    """Whether pseudo-points may be added in the end (`recipes.growth`): nobody has chosen how many there are."""
+    left_open = settings.num_inducing is None and isinstance(settings.inducing, str) and settings.max_iter is None
+    return left_open and settings.effort != "fast" and settings.optimiser == "auto" and settings.posterior == "whitened"
 
 
 def most_iterations(settings: Settings, N: int, M: int) -> int:

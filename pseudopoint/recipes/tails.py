@@ -27,6 +27,7 @@ from ..likelihoods import NOISE_FLOOR, Gaussian, StudentT
 from ..params import cast
 from ..posteriors import Model
 from ..starts.inducing import sample
+from .growth import Ended, with_more_points
 from .prior import LengthscalePrior
 from .refit import refit
 from .settings import Fitted, Settings, Trial, most_iterations
@@ -124,7 +125,7 @@ def fit_tails(
     settings: Settings,
     progress: Any,
     warm: Warm,
-) -> Fitted:
+) -> Ended:
     """The fit under Student-t noise by `run`, the exact or collapsed method, from hyperparameters and ν of a sample.
 
     Its trial is the sum over rows of the log densities of rows left out. Raises FitError.
@@ -142,16 +143,25 @@ def fit_tails(
         f"log density of a row left out {density / np.sum(weight):.3f}"
     )
     trial = Trial("noise", "heavy tails", density, True, 0.0)
-    return fitted._replace(notes=(*fitted.notes, note), trials=(trial,))
+
+    def more(fitted: Fitted, M: int) -> Fitted:
+        gaussian = with_more_points(tails.gaussian, weighted(data, tails.precision), settings, prior, M)
+        if gaussian is tails.gaussian:
+            return fitted
+        found = alternate(gaussian, data, settings, prior, tails.degrees, 0, 0).fitted(data)
+        return found._replace(notes=(*fitted.notes, gaussian.notes[-1]), trials=fitted.trials)
+
+    return Ended(fitted._replace(notes=(*fitted.notes, note), trials=(trial,)), more)
 
 
-def with_better_noise(heavy: Fitted, other: Fitted) -> Fitted:
+def with_better_noise(heavy: Ended, other: Ended) -> Ended:
     """Of a fit under Student-t noise and one under normal noise the one that predicts rows left out better, with the
     trials of both."""
-    (tails,), chosen = heavy.trials, [trial.evidence for trial in other.trials if trial.chosen]
+    (tails,), chosen = heavy.fitted.trials, [trial.evidence for trial in other.fitted.trials if trial.chosen]
     wins = not chosen or tails.evidence > chosen[0]
-    kept = tuple(trial._replace(chosen=trial.chosen and not wins) for trial in other.trials)
-    return (heavy if wins else other)._replace(trials=(*kept, tails._replace(chosen=wins)))
+    kept = tuple(trial._replace(chosen=trial.chosen and not wins) for trial in other.fitted.trials)
+    better = heavy if wins else other
+    return better._replace(fitted=better.fitted._replace(trials=(*kept, tails._replace(chosen=wins))))
 
 
 def _first_precisions(warm: Model, data: Dataset, settings: Settings, prior: LengthscalePrior, degrees: float) -> Rows:

@@ -17,7 +17,7 @@ from ..data import Dataset, near_rows
 from ..kernels import AbstractKernel
 from ..names import PLACEMENTS
 
-__all__ = ["RACE_ROWS", "candidates", "greedy_variance", "kmeans", "random", "rpcholesky", "sample"]
+__all__ = ["RACE_ROWS", "added", "candidates", "greedy_variance", "kmeans", "random", "rpcholesky", "sample"]
 
 Points = Float[np.ndarray, "M D"]
 Rows = Float[np.ndarray, "N D"]
@@ -77,25 +77,34 @@ def rpcholesky(kernel: AbstractKernel, X: Rows, M: int, seed: int, lloyd_steps: 
     return _lloyd(X, Z, M, lloyd_steps, seed)
 
 
-def _pivots(kernel, X, M, seed):
+def added(kernel: AbstractKernel, Z: Points, X: Rows, M: int, seed: int) -> Float[np.ndarray, "K D"]:
+    """Z and at most M − |Z| rows of X more, drawn in proportion to the variance that those before leave unexplained."""
+    both = np.concatenate([Z, X])
+    rows = _pivots(kernel, both, M, seed, len(Z))
+    return np.concatenate([Z, both[rows[rows >= len(Z)]]])
+
+
+def _pivots(kernel, X, M, seed, given=0):
+    """M rows of X, of which the first `given` ones are taken first."""
     draw, key = np.asarray(seed is not None), jax.random.key(0 if seed is None else seed)
     choose, N = program(_pivoted_cholesky, "brief", (3,)), bucket(len(X))
     longer, counts = np.concatenate([X, np.repeat(X[:1], N - len(X), axis=0)]), np.arange(N) < len(X)
-    rows, variances, scale = choose(kernel, jax.device_put(longer), counts, min(M, len(X)), draw, key)
+    at = counts, min(M, len(X)), draw, key, np.asarray(given)
+    rows, variances, scale = choose(kernel, jax.device_put(longer), *at)
     # A pivot that the others explain adds a duplicate: stop where 1e-9 of the variance is left (methods f.6).
-    good = np.asarray(variances) > 1e-9 * float(scale)
+    good = (np.asarray(variances) > 1e-9 * float(scale)) | (np.arange(len(variances)) < given)
     return np.asarray(rows)[: max(1, int(np.argmin(good)) if not good.all() else len(good))]
 
 
-def _pivoted_cholesky(kernel, X: Float[Array, "N D"], counts: Bool[Array, " N"], M: int, draw, key):
+def _pivoted_cholesky(kernel, X: Float[Array, "N D"], counts: Bool[Array, " N"], M: int, draw, key, given):
     """K ≈ FᵀF by rows i₁, i₂, …: F_j = (K_i − F_:iᵀF)/√d_i, d ← d − F_j². Time N M², memory N M. Rows that do not count
-    are never taken. One program, whether rows are drawn or chosen."""
+    are never taken; the first `given` are taken first. One program, whether rows are drawn or chosen."""
     d0 = jnp.where(counts, kernel.diag(X), 0)
 
     def step(j, carry):
         F, d, rows, variances = carry
         weighted = lambda: jax.random.categorical(jax.random.fold_in(key, j), jnp.log(d))
-        i = lax.cond(draw, weighted, lambda: jnp.argmax(d))
+        i = jnp.where(j < given, j, lax.cond(draw, weighted, lambda: jnp.argmax(d)))
         f = (kernel(lax.dynamic_slice_in_dim(X, i, 1), X)[0] - F[:, i] @ F) / jnp.sqrt(jnp.maximum(d[i], 1e-30))
         f = jnp.where(d[i] > 0, f, 0)
         left = jnp.maximum(d - f**2, 0).at[i].set(0)

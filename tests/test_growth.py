@@ -1,0 +1,115 @@
+"""More pseudo-points in the end: where they come, that the bound rises, and that all kinds of noise keep theirs."""
+
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+from pseudopoint import GPRegressor
+from pseudopoint.data import dataset
+from pseudopoint.kernels import Matern52
+from pseudopoint.likelihoods import Gaussian, Heteroscedastic, StudentT
+from pseudopoint.posteriors import Model
+from pseudopoint.recipes import methods
+from pseudopoint.recipes.growth import MOST, most_points
+from pseudopoint.recipes.methods import fit_model
+from pseudopoint.recipes.noise import VaryingNoise
+from pseudopoint.recipes.starts import Warm
+from pseudopoint.starts.inducing import added
+
+N, FEW = 600, 52  # rows, and pseudo-points at first
+RNG = np.random.default_rng(0)
+X = RNG.uniform(-3, 3, (N, 2))
+ROUGH = np.sin(3 * X[:, 0]) * np.cos(3 * X[:, 1])  # 52 points do not follow it
+KERNEL = Matern52(np.full(2, 1.0), 1.0)
+
+
+def settings(**options: Any) -> Any:
+    chosen: dict[str, Any] = {"method": "collapsed"} | options
+    return GPRegressor(**chosen)._settings()
+
+
+def fitted(y, grows=True, warm=None, **options):
+    scaled = (y - y.mean()) / y.std()
+    with jax.enable_x64(True), pytest.MonkeyPatch.context() as patch:
+        if not grows:
+            patch.setattr(methods, "most_points", lambda fitted, *_: len(fitted.model.posterior.Z))
+        data = dataset(X, scaled, dtype="float64")
+        return fit_model(KERNEL, Gaussian(0.1), data, settings(**options), warm=warm), data
+
+
+def test_points_that_are_added_come_after_the_others_and_are_rows():
+    Z = RNG.normal(size=(7, 2))
+    with jax.enable_x64(True):
+        more = added(KERNEL, Z, X, 20, 0)
+        again = added(KERNEL, Z, X, 20, 0)
+        few = added(KERNEL, Z, np.repeat(X[:3], 5, axis=0), 20, 0)
+    np.testing.assert_array_equal(more[:7], Z)
+    np.testing.assert_array_equal(more, again)
+    assert len(np.unique(more, axis=0)) == len(more) == 20 and set(map(tuple, more[7:])) <= set(map(tuple, X))
+    assert len(few) == 10  # no row twice
+
+
+TARGETS: dict[str, tuple[np.ndarray, Any, Any]] = {
+    "one variance": (ROUGH + 0.1 * RNG.normal(size=N), None, Gaussian),
+    "depends on x": (ROUGH + (0.02 + 0.3 * (X[:, 0] > 0)) * RNG.normal(size=N), None, Heteroscedastic),
+    "heavy tails": (
+        ROUGH + 0.05 * RNG.standard_t(2, size=N),
+        Warm(Model(Matern52(np.full(2, 0.4), 1.0), Gaussian(0.02)), degrees=3.0),
+        StudentT,
+    ),
+}
+
+
+@pytest.mark.parametrize("noise", TARGETS)
+def test_the_bound_rises_and_predictions_are_better_under_every_noise(noise):
+    y, warm, likelihood = TARGETS[noise]
+    options = {} if noise == "depends on x" else {"likelihood": "gaussian"}
+    (more, _), (few, _) = (fitted(y, grows, warm, **options) for grows in (True, False))
+    assert isinstance(more.model.likelihood, likelihood) and isinstance(few.model.likelihood, likelihood)
+    assert len(few.model.posterior.Z) == FEW < 2 * FEW < len(more.model.posterior.Z) <= N // 5
+    assert more.bound > few.bound + 10
+    assert (
+        [trial[:4] for trial in more.trials] == [trial[:4] for trial in few.trials]
+        and more.notes[:-1] == few.notes
+        and "120 in the end" in more.notes[-1]
+    )
+    new = RNG.uniform(-3, 3, (300, 2))
+    truth = (np.sin(3 * new[:, 0]) * np.cos(3 * new[:, 1]) - y.mean()) / y.std()
+    with jax.enable_x64(True):
+        predictors: list[Any] = [more.predictor, few.predictor]
+        means = [each.parts[0] if noise == "depends on x" else each for each in predictors]
+        errors = [float(np.mean((np.asarray(mean(jax.numpy.asarray(new))[0]) - truth) ** 2)) for mean in means]
+    assert errors[0] < errors[1]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"num_inducing": 50}, {"inducing": X[:50]}, {"max_iter": 30}, {"effort": "fast"}, {"optimiser": "Adam"}],
+    ids=str,
+)
+def test_whoever_chooses_points_or_iterations_has_no_more_of_them(options):
+    result, data = fitted(TARGETS["one variance"][0], grows=False, likelihood="gaussian")
+    assert most_points(result, data, settings()) == N // 5
+    assert most_points(result, data, settings(**options)) == FEW
+    enough = result._replace(upper=result.bound + 0.01 * N)
+    assert most_points(enough, data, settings()) == FEW
+
+
+def test_more_rows_have_more_points_until_work_is_the_limit():
+    result, _ = fitted(TARGETS["one variance"][0], grows=False, likelihood="gaussian")
+    result = result._replace(upper=np.inf)
+    many = lambda rows: dataset(np.zeros((rows, 1)), np.zeros(rows), dtype="float64")
+    with jax.enable_x64(True):
+        counts = [most_points(result, many(rows), settings()) for rows in (1000, 6000, 30_000, 400_000)]
+        thorough = most_points(result, many(30_000), settings(effort="thorough"))
+    assert counts[0] == 200 and counts[1] == MOST["balanced"] and 500 < counts[2] < 1000 and counts[3] < 200
+    assert thorough == MOST["thorough"]
+
+
+def test_noise_that_doubles_the_squared_errors_of_rows_left_out_does_not_pay():
+    result: Any = None
+    assert VaryingNoise(result, 5.0, 1.0, 1.0).pays
+    assert not VaryingNoise(result, 5.0, 1.0, 2.5).pays
+    assert not VaryingNoise(result, 5.0, 1.0, 1.0, worse=2.5).pays
