@@ -49,9 +49,8 @@ def most_points(fitted: Fitted, data: Dataset, settings: Settings) -> int:
     M, N = len(fitted.model.posterior.Z), len(data)
     if M == 0 or not points_may_grow(settings) or not fitted.upper - fitted.bound > GAP * N:
         return M
-    affordable = min(
-        MOST[settings.effort], N // ROWS_A_POINT, int(np.sqrt(SHARE * WORK[settings.effort] / (ITERATIONS * N)))
-    )
+    by_work = int(np.sqrt(SHARE * WORK[settings.effort] / (ITERATIONS * N)))
+    affordable = min(MOST[settings.effort], N // ROWS_A_POINT, by_work)
     return affordable if affordable >= ENOUGH * M else M
 
 
@@ -60,16 +59,14 @@ def with_more_points(
 ) -> Fitted:
     """The collapsed fit with at most M pseudo-points; as it is where that does not raise its bound."""
     model = fitted.model
-    few = np.asarray(sample(data, ROWS, settings.seed).X)
-    Z = added(model.kernel, np.asarray(model.posterior.Z), few[near_rows(few)], M, settings.seed)
+    few = sample(data, ROWS, settings.seed)
+    X = np.asarray(few.X)[np.asarray(few.weight) > 0]
+    Z = added(model.kernel, np.asarray(model.posterior.Z), X[near_rows(X)], M, settings.seed)
     start = Model(model.kernel, model.likelihood, Collapsed(np.asarray(Z, data.X.dtype)))
     likelihood: tuple[Callable[[Any], Any], ...] = (lambda model: model.likelihood,) if hold_noise else ()
+    held, objective = (*held_points(settings), *likelihood), OfBound(collapsed, settings.tight)
+    float32_start = float32_start_on_sample(model.kernel, data, settings)
     try:
-        held = *held_points(settings), *likelihood
-        objective, float32_start = (
-            OfBound(collapsed, settings.tight),
-            float32_start_on_sample(model.kernel, data, settings),
-        )
         result = maximise(objective, prior, start, data, ITERATIONS, None, *held, float32_start=float32_start)
         more = finish(collapsed, result, data, settings, fitted.notes)
     except FitError:

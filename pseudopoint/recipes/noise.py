@@ -124,6 +124,8 @@ def with_points_of_f(
     noise = _settled(noise.model, _residuals(data, left), start)
     f = _refit(more, data, noise, settings, prior, 0)
     model, predictor, bound, vfe = _both(f, noise, data)
+    if not bound > first.bound:
+        return first
     both = {"model": model, "predictor": predictor, "bound": bound, "vfe": vfe}
     return first._replace(notes=(*first.notes, more.notes[-1]), **both)
 
