@@ -62,6 +62,8 @@ def with_more_points(
     few = sample(data, ROWS, settings.seed)
     X = np.asarray(few.X)[np.asarray(few.weight) > 0]
     Z = added(model.kernel, np.asarray(model.posterior.Z), X[near_rows(X)], M, settings.seed)
+    if len(Z) < ENOUGH * len(model.posterior.Z):  # nothing is left to explain
+        return fitted
     start = Model(model.kernel, model.likelihood, Collapsed(np.asarray(Z, data.X.dtype)))
     likelihood: tuple[Callable[[Any], Any], ...] = (lambda model: model.likelihood,) if hold_noise else ()
     held, objective = (*held_points(settings), *likelihood), OfBound(collapsed, settings.tight)
