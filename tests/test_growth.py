@@ -16,7 +16,7 @@ from pseudopoint.recipes.growth import MOST, most_points
 from pseudopoint.recipes.methods import fit_model
 from pseudopoint.recipes.noise import VaryingNoise
 from pseudopoint.recipes.starts import Warm
-from pseudopoint.starts.inducing import added
+from pseudopoint.starts.inducing import _pivots, added
 
 N, FEW = 600, 52  # rows, and pseudo-points at first
 RNG = np.random.default_rng(0)
@@ -49,6 +49,18 @@ def test_points_that_are_added_come_after_the_others_and_are_rows():
     np.testing.assert_array_equal(more, again)
     assert len(np.unique(more, axis=0)) == len(more) == 20 and set(map(tuple, more[7:])) <= set(map(tuple, X))
     assert len(few) == 10  # no row twice
+
+
+def test_points_after_given_ones_are_those_of_greatest_variance_that_a_dense_covariance_leaves():
+    both = np.concatenate([RNG.normal(size=(4, 2)), X[:60]])
+    with jax.enable_x64(True):
+        rows = _pivots(KERNEL, both, 9, None, 4)
+        K = np.asarray(KERNEL(jax.numpy.asarray(both), jax.numpy.asarray(both)))
+    chosen = [0, 1, 2, 3]
+    while len(chosen) < 9:
+        left = np.diag(K - K[:, chosen] @ np.linalg.solve(K[np.ix_(chosen, chosen)], K[chosen]))
+        chosen.append(int(np.argmax(left)))
+    np.testing.assert_array_equal(rows, chosen)
 
 
 TARGETS: dict[str, tuple[np.ndarray, Any, Any]] = {

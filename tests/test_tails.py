@@ -76,8 +76,8 @@ def test_heavy_tails_gain_over_normal_ones_what_their_densities_say():
     rng, weight = np.random.default_rng(3), np.ones(4000)
     r = rng.standard_t(3, 4000)
     direct = np.sum(stats.t.logpdf(r, 3) - stats.norm.logpdf(r, scale=np.sqrt(np.mean(r**2))))
-    assert direct < gain_over_normal(r**2, weight) < direct + 5
-    assert abs(gain_over_normal(rng.normal(size=4000) ** 2, weight)) < 2
+    assert direct < gain_over_normal(r**2, weight, 4.0) < direct + 5
+    assert abs(gain_over_normal(rng.normal(size=4000) ** 2, weight, 4.0)) < 2
 
 
 def test_many_degrees_are_normal_noise():

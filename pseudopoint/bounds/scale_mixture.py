@@ -59,10 +59,10 @@ def best_scale_and_degrees(squared: Rows, weight: Rows, variance: float, degrees
     return float(best), float(nu)
 
 
-def gain_over_normal(squared: Rows, weight: Rows) -> float:
+def gain_over_normal(squared: Rows, weight: Rows, degrees: float) -> float:
     """Σ wᵢ (log T(rᵢ) − log N(rᵢ; 0, s²)) of distances rᵢ with these squares, nats: how much better the best Student-t
-    density describes them than the best normal one does."""
+    density, found from a start at ν = `degrees`, describes them than the best normal one does."""
     variance = float(np.average(squared, weights=weight))
-    scale, degrees = best_scale_and_degrees(squared, weight, variance, 4.0)
+    scale, degrees = best_scale_and_degrees(squared, weight, variance, degrees)
     heavy, normal = (np.sqrt(squared / s2) for s2 in (scale, variance))
     return float(weight @ (t.logpdf(heavy, degrees) - norm.logpdf(normal) + 0.5 * np.log(variance / scale)))

@@ -84,7 +84,7 @@ class Tails(NamedTuple):
 def shows_tails(inverse: Float[np.ndarray, "N N"], y: Rows, weight: Rows) -> bool:
     """Whether a Student-t density describes the standardised errors of rows left out, [K⁻¹y]ᵢ/√[K⁻¹]ᵢᵢ, better than a
     normal one does. Outliers show there, whatever the fit makes of them."""
-    return gain_over_normal((inverse @ y) ** 2 / np.diag(inverse), weight) > SHOWN
+    return gain_over_normal((inverse @ y) ** 2 / np.diag(inverse), weight, DEGREES_AT_START) > SHOWN
 
 
 def weighted(data: Dataset, precision: Rows) -> Dataset:

@@ -10,7 +10,7 @@ from ...gaussians import MeanCovariance
 from ...posteriors import Model
 from ...rows import CHUNK, BatchSums, Rows
 from .energy import RowSlopes, with_q
-from .step import AbstractStepper, BatchEnergy, Info, VariationalStep
+from .step import AbstractStepper, BatchEnergy, Info
 
 __all__ = ["stays_apart", "steps_apart"]
 
@@ -18,8 +18,7 @@ __all__ = ["stays_apart", "steps_apart"]
 def stays_apart(stepper: AbstractStepper, data: Rows, batch_size: int) -> bool:
     """Whether a batch is so large that to send it would cost more than to send parameters and sums, and the step needs
     no more of it. One step costs a round of messages, so small batches are better sent many at a time."""
-    large = batch_size >= CHUNK and isinstance(data, BatchSums)  # the only rows of which this may be asked
-    return large and isinstance(stepper, VariationalStep) and stepper.rule.by_energy
+    return batch_size >= CHUNK and stepper.by_energy and isinstance(data, BatchSums)  # a protocol, as `Rows` is
 
 
 def steps_apart(

@@ -99,6 +99,11 @@ def all_finite(tree: Any) -> Bool[Array, ""]:
 class AbstractStepper(eqx.Module):
     """One way to improve a model from one batch."""
 
+    @property
+    def by_energy(self) -> bool:
+        """Whether the sums of a `BatchEnergy` are all that a step needs of its batch."""
+        return False
+
     @abstractmethod
     def init(self, model: Model, num_data: int) -> Any:
         """The state before the first step, for a table of `num_data` rows. Raises TypeError or ValueError where the
@@ -241,6 +246,11 @@ class VariationalStep(AbstractStepper):
     frozen: tuple[Callable, ...] = eqx.field(static=True, default=())
     tight: bool = eqx.field(static=True, default=True)
     prior: Any = None
+
+    @property
+    def by_energy(self) -> bool:
+        """That of the rule."""
+        return self.rule.by_energy
 
     def init(self, model: Model, num_data: int) -> StepState:
         """The state before the first step. Raises TypeError where the rule does not move such a posterior."""
