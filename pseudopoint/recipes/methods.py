@@ -58,7 +58,7 @@ from .starts import (
     start_sparse,
     with_learned_q,
 )
-from .tails import fit_tails, with_better_noise
+from .tails import fit_tails, under_normal_noise, with_better_noise
 
 __all__ = ["fit_model", "how_it_ended", "steps_and_rate"]
 
@@ -89,8 +89,9 @@ def fit_model(
     warm = warm and warm._replace(model=cast(warm.model, data.X.dtype))
     start = cast(Model(kernel, likelihood), data.X.dtype)
     refuse_unfit_priors(start, settings)
+    prior = LengthscalePrior.around(start.kernel, settings)
     if warm is None or warm.degrees is None:
-        ended = _with_normal_noise(run, start, data, settings, progress, warm, method)
+        ended = _with_noise_of_rows(run(start, data, settings, progress, warm), data, settings, prior, method)
     elif method == "svgp":
         noise: Any = warm.model.likelihood.gaussian_noise
         start = Model(kernel, StudentT(float(noise) ** 0.5, warm.degrees))
@@ -98,8 +99,8 @@ def fit_model(
     else:
         ended = fit_tails(run, start, data, settings, progress, warm)
         if noise_may_vary(settings, method, data):
-            normal = _with_normal_noise(run, start, data, settings, None, warm, method)
-            ended = with_better_noise(ended, normal)
+            normal = under_normal_noise(ended.fitted, data, settings, prior)
+            ended = with_better_noise(ended, _with_noise_of_rows(normal, data, settings, prior, method))
     fitted = ended.fitted
     if method == "collapsed" and (M := most_points(fitted, data, settings)) > len(fitted.model.posterior.Z):
         fitted = ended.more(fitted, M)
@@ -108,11 +109,10 @@ def fit_model(
     return fitted._replace(method=method, reason=reason + fitted.reason, log_prior=log_prior(fitted.model, settings))
 
 
-def _with_normal_noise(run, start: Model, data, settings, progress, warm, method: str) -> Ended:
-    """The fit by `run`, with noise that depends on x where that pays."""
-    fitted, prior = run(start, data, settings, progress, warm), LengthscalePrior.around(start.kernel, settings)
+def _with_noise_of_rows(fitted: Fitted, data, settings, prior, method: str) -> Ended:
+    """The fit, with noise that depends on x where that pays."""
     if not noise_may_vary(settings, method, data):
-        grows = start.likelihood.gaussian_noise is not None and settings.posterior == "whitened"
+        grows = fitted.model.likelihood.gaussian_noise is not None and settings.posterior == "whitened"
         more = lambda fitted, M: with_more_points(fitted, data, settings, prior, M)
         return Ended(fitted, more if grows else as_it_is)
     return with_noise_that_pays(fitted, data, settings, prior)

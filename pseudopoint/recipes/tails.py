@@ -31,15 +31,25 @@ from .growth import Ended, with_more_points
 from .prior import LengthscalePrior
 from .refit import refit
 from .settings import Fitted, Settings, Trial, most_iterations
-from .starts import Warm
+from .starts import Warm, float32_start_on_sample
 
-__all__ = ["DEGREES_AT_START", "Tails", "alternate", "fit_tails", "shows_tails", "weighted", "with_better_noise"]
+__all__ = [
+    "DEGREES_AT_START",
+    "Tails",
+    "alternate",
+    "fit_tails",
+    "shows_tails",
+    "under_normal_noise",
+    "weighted",
+    "with_better_noise",
+]
 
 DEGREES_AT_START = 4.0
 SHOWN = 2.0  # nats that heavy tails have to gain
 FEW = 600  # rows of which the first precisions of all are learned
 ROUNDS, REFIT = 3, 6  # of both steps on all rows, and iterations of each
 SETTLING = 8  # rounds with kernel and pseudo-points as they are
+AGAIN = 30  # iterations under normal noise, with which the fit is compared
 
 Rows = Float[np.ndarray, " N"]
 
@@ -152,6 +162,20 @@ def fit_tails(
         return found._replace(notes=(*fitted.notes, gaussian.notes[-1]), trials=fitted.trials)
 
     return Ended(fitted._replace(notes=(*fitted.notes, note), trials=(trial,)), more)
+
+
+def under_normal_noise(heavy: Fitted, data: Dataset, settings: Settings, prior: LengthscalePrior) -> Fitted:
+    """The fit under normal noise that goes on from where one under Student-t noise ended: from its kernel and
+    pseudo-points, and the noise variance E (y − f)² of its q(f)."""
+    model, (mean, variance) = heavy.model, marginals_of_rows(heavy.predictor, data)
+    squared = (np.asarray(data.y, float) - mean) ** 2 + np.maximum(variance, 0)
+    noise = Gaussian(np.average(squared, weights=np.asarray(data.weight, float)))
+    start = Model(model.kernel, cast(noise, data.X.dtype), model.posterior)
+    float32_start = float32_start_on_sample(model.kernel, data, settings) if model.posterior.points else None
+    most = min(AGAIN, most_iterations(settings, len(data), len(model.posterior.Z)))
+    found = refit(start, data, settings, prior, most, float32_start=float32_start)
+    ends = {"history": heavy.history, "rejected": heavy.rejected, "converged": heavy.converged}
+    return found._replace(notes=heavy.notes[:-1], **ends)  # the last note is of heavy tails
 
 
 def with_better_noise(heavy: Ended, other: Ended) -> Ended:
