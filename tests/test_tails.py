@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import jax
 import numpy as np
 import pytest
 from scipy import stats
@@ -15,7 +16,15 @@ from pseudopoint.bounds.scale_mixture import (
     gain_over_normal,
     mixture_terms,
 )
-from pseudopoint.likelihoods import StudentT
+from pseudopoint.data import dataset
+from pseudopoint.kernels import Matern52
+from pseudopoint.likelihoods import Gaussian, StudentT
+from pseudopoint.params import cast
+from pseudopoint.posteriors import Model
+from pseudopoint.recipes.methods import FITS
+from pseudopoint.recipes.prior import LengthscalePrior
+from pseudopoint.recipes.starts import Warm
+from pseudopoint.recipes.tails import fit_tails, under_normal_noise
 
 pytestmark = pytest.mark.edge
 
@@ -132,3 +141,17 @@ def test_other_methods_and_a_warp_have_heavy_tails_too(method):
     assert isinstance(likelihood, StudentT) and model.method_ == method
     mean, std = model.predict(X, return_std=True)
     assert np.isfinite([mean, std]).all() and np.isfinite(model.log_density(X, np.exp(y))).all()
+
+
+@pytest.mark.parametrize("method", ["exact", "collapsed"])
+def test_the_fit_under_normal_noise_ends_as_high_as_one_from_the_start(method):
+    X, y = table(0.03)
+    settings: Any = GPRegressor(**PLAIN, method=method, num_inducing=40)._settings()
+    with jax.enable_x64(True):
+        data, start = dataset(X, y, dtype="float64"), cast(Model(Matern52(np.ones(2), 1.0), Gaussian(0.1)), np.float64)
+        prior, run = LengthscalePrior.around(start.kernel, settings), FITS[method, True]
+        heavy = fit_tails(run, start, data, settings, None, Warm(start, degrees=4.0)).fitted
+        again, direct = under_normal_noise(heavy, data, settings, prior), run(start, data, settings, None, None)
+    assert isinstance(heavy.model.likelihood, StudentT) and isinstance(again.model.likelihood, Gaussian)
+    assert again.bound > direct.bound - 1.0 and np.isfinite(again.upper)
+    assert again.notes == heavy.notes[:-1] and not again.trials

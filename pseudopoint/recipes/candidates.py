@@ -70,6 +70,12 @@ class Rows(NamedTuple):
     zero: float
     levels: Float[np.ndarray, "C K"] | None = None
 
+    @classmethod
+    def of_sample(cls, few: Dataset, zeros, zero: float, levels=None) -> "Rows":
+        """The rows of a standardised sample."""
+        X, y, weight, noise = (np.asarray(x, float) for x in (few.X, few.y, few.weight, few.noise))
+        return cls(X, y, weight, noise, zeros, zero, levels)
+
     def columns(self, warp: Any = None) -> Float[np.ndarray, "N K"]:
         """The target after this warp in a column, or the coordinates of the rows' classes."""
         if self.levels is not None:

@@ -81,6 +81,12 @@ class Tails(NamedTuple):
             upper=np.inf,
         )
 
+    def of_new_rows(self, data: Dataset) -> Rows:
+        """E ρᵢ of rows that were not fitted, where the variance of f counts as noise."""
+        mean, variance = marginals_of_rows(self.gaussian.predictor, data)
+        squared = (np.asarray(data.y, float) - mean) ** 2
+        return expected_precisions(squared, self.variance + np.maximum(variance, 0), self.degrees)
+
     def left_out(self, data: Dataset) -> Rows:
         """The log density of each row left out, under the precisions of the others."""
         model = self.gaussian.model
@@ -189,12 +195,10 @@ def with_better_noise(heavy: Ended, other: Ended) -> Ended:
 
 
 def _first_precisions(warm: Model, data: Dataset, settings: Settings, prior: LengthscalePrior, degrees: float) -> Rows:
-    """E ρᵢ by the exact posterior of a few rows under these hyperparameters, whose variance counts as noise here."""
+    """E ρᵢ by the exact posterior of a few rows under these hyperparameters."""
     few = sample(data, FEW, settings.seed)
     tails = alternate(refit(warm, few, settings, prior, 0), few, settings, prior, degrees, SETTLING, 0)
-    mean, variance = marginals_of_rows(tails.gaussian.predictor, data)
-    squared = (np.asarray(data.y, float) - mean) ** 2
-    return expected_precisions(squared, tails.variance + np.maximum(variance, 0), tails.degrees)
+    return tails.of_new_rows(data)
 
 
 def _variance(model: Model) -> float:

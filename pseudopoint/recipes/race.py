@@ -1,0 +1,137 @@
+"""Candidates of a search climb the evidence of its rows, side by side, and each is a row of the table of trials."""
+
+import time
+from functools import partial
+from typing import Any, final
+
+import equinox as eqx
+import jax
+import numpy as np
+
+from ..bounds import evidence_on_host, given_evidence, marginal
+from ..kernels import AbstractKernel, Linear, Matern52, Periodic
+from ..optimise.fullbatch import FitError
+from ..params import cast
+from ..posteriors import Model
+from ..processes import side_by_side
+from ..starts.hyperparameters import named_kernel, robust
+from ..starts.periods import Wave
+from .candidates import Rows, State
+from .objectives import OfBound, maximise
+from .prior import LengthscalePrior
+from .settings import Trial
+
+__all__ = ["FIRST", "LONG", "SHORT", "WORTH", "Race"]
+
+FIRST, SHORT, LONG = 10, 12, 25  # iterations: of a race, of a change, of what won
+WORTH = 2.0  # nats that a change has to gain
+
+
+@final
+class Race:
+    """The rows of a sample, settings, and what was tried."""
+
+    def __init__(self, rows: Rows, settings: Any):
+        self.rows, self.settings = rows, settings
+        self.size = np.sqrt(np.sum(rows.columns() ** 2, axis=1))  # of the rows' targets
+        self.trials: list[Trial] = []
+        self.waves: dict[str, Wave] = {}  # by the names of the kernels that begin with them
+
+    def base(self, state: State, variance: float | None = None) -> AbstractKernel:
+        """The kernel of a candidate at its first lengthscales, and variance if none is given."""
+        (lengthscale, size), D = robust(self.rows.X, self.size), self.rows.X.shape[1]
+        variance, count, tied = size if variance is None else variance, D, lambda kernel: kernel
+        if state.ties is not None:  # √G in place of √D
+            count, tied = state.ties.num_groups, state.ties.of_kernel
+            lengthscale *= float(np.sqrt(count / D))
+        if state.name not in self.waves:
+            return tied(named_kernel(state.name, lengthscale, variance, count))
+        wave = self.waves[state.name]
+        periodic, line = Periodic(np.ones(1), variance / 3, np.array([wave.period])), Linear(np.full(1, variance / 3))
+        return (periodic + line).on(wave.column) + tied(Matern52(np.full(count, lengthscale), variance / 3))
+
+    def climbed(self, state: State, iterations: int, rows: Rows | None = None) -> State:
+        """The candidate with hyperparameters of higher evidence, of other rows if there are any, less what their prior
+        says; −∞ where there is none."""
+        rows = rows or self.rows
+        (bound, prior, host), levels = self.objective(state), rows.levels
+        try:
+            result = maximise(bound, prior, state.model, rows.of(state), iterations, None, host=host)
+        except FitError:
+            return state.anew()
+        evidence = result.bound * (1 if levels is None else levels.shape[1])  # of the mean column
+        return state._replace(model=result.model, evidence=evidence + self.besides(state, rows))
+
+    def objective(self, state: State) -> tuple[Any, LengthscalePrior, Any]:
+        """Bound, prior, and what the host computes for a candidate, of classes for the mean of their columns."""
+        prior, levels = LengthscalePrior.around(self.base(state), self.settings), self.rows.levels
+        on_host = jax.default_backend() == "cpu" or levels is not None
+        of_mean = None if levels is None else levels / np.sqrt(levels.shape[1])
+        host = partial(evidence_on_host, levels=of_mean) if on_host else None
+        return OfBound(given_evidence if on_host else marginal), prior, host
+
+    def besides(self, state: State, rows: Rows) -> float:
+        """What the evidence of a candidate has besides the bound: the Jacobian of its warp, and the penalties of what
+        was fitted to the target before, the numbers of a warp and a period."""
+        penalty = self.waves[state.name].penalty if state.name in self.waves else 0.0
+        return rows.gain(state.target) - penalty
+
+    def tried(self, part: str, states: dict[str, State], iterations: int, rows: Rows | None = None) -> dict[str, State]:
+        """The candidates after some iterations, side by side, and recorded in their order."""
+
+        def timed(state):
+            began = time.perf_counter()
+            return self.climbed(state, iterations, rows), time.perf_counter() - began
+
+        found = dict(zip(states, side_by_side(timed, list(states.values())), strict=True))
+        for choice, (state, seconds) in found.items():
+            self.record(part, choice, state.evidence, seconds)
+        return {choice: state for choice, (state, _) in found.items()}
+
+    def best(self, part: str, states: dict[str, State], iterations: int) -> tuple[str, State]:
+        """The name of the candidate of highest evidence after some iterations, and the candidate."""
+        found = self.tried(part, states, iterations)
+        choice = max(found, key=lambda choice: found[choice].evidence)
+        return choice, found[choice]
+
+    def changed(self, part: str, choice: str, state: State, others: dict[str, State]) -> tuple[str, State]:
+        """The best of other candidates if it is worth the change, else what is there, which has the same iterations
+        more: hyperparameters that still climb would let any change look good."""
+        if not others:
+            return choice, state
+        found = self.tried(part, {choice: state} | others, SHORT)
+        state, other = found[choice], max(others, key=lambda other: found[other].evidence)
+        best = found[other]
+        return (other, best) if best.evidence > state.evidence + WORTH else (choice, state)
+
+    def only(self, part: str, word: str, states: dict[str, State], state: State) -> State:
+        """The candidate that the settings name, where the rows allow it."""
+        if word not in states:
+            return state
+        return self.taken(part, *self.best(part, {word: states[word]}, SHORT))
+
+    def record(self, part: str, choice: str, evidence: float, seconds: float) -> None:
+        """A row of the table of trials."""
+        self.trials.append(Trial(part, choice, float(evidence), False, seconds))
+
+    def taken(self, part: str, choice: str, state: State) -> State:
+        """The candidate, marked in the table."""
+        marked = [i for i, trial in enumerate(self.trials) if trial[:2] == (part, choice)]
+        if marked:
+            self.trials[marked[-1]] = self.trials[marked[-1]]._replace(evidence=state.evidence, chosen=True)
+        return state
+
+    def moved(self, state: State, **changes: Any) -> State:
+        """The candidate with another kernel, which takes over lengthscales and variance where it has them."""
+        other = state.anew(**changes)
+        kernel: Any = self.base(other)
+        before: Any = state.model.kernel
+        lengthscale, variance = before.scales or before.kernels[-1].scales
+        if other.ties is not None and state.ties is None:
+            lengthscale = other.ties.merged(lengthscale)
+        if kernel.scales is not None:
+            kernel = eqx.tree_at(lambda k: k.scales, kernel, (lengthscale, variance))
+        else:  # a sum of a kernel with lengthscales, which is last, and others
+            own = kernel.kernels[-1].scales
+            kernel = eqx.tree_at(lambda k: k.kernels[-1].scales, kernel, (lengthscale, own[1] * variance))
+        return other._replace(model=cast(Model(kernel, state.model.likelihood), np.float64))

@@ -1,0 +1,86 @@
+"""Candidates of a search: their evidence is that of the rows that they are given, and what more rows decide."""
+
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+from scipy import stats
+from test_choices import chosen
+
+from pseudopoint import GPRegressor
+from pseudopoint.data import dataset
+from pseudopoint.kernels import Matern52
+from pseudopoint.likelihoods import Gaussian
+from pseudopoint.params import cast
+from pseudopoint.posteriors import Model
+from pseudopoint.recipes.candidates import Rows, State, sample_of
+from pseudopoint.recipes.race import Race
+from pseudopoint.recipes.search import SAMPLE, TIMES, _most_rows, _Search
+from pseudopoint.warps import SinhArcsinh
+
+pytestmark = pytest.mark.edge
+
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(70, 3))
+NOISE = 0.1 * RNG.normal(size=70)
+Y = np.sin(2 * X[:, 0]) + X[:, 1] + NOISE
+
+
+def race_and_rows(y) -> tuple[Race, Rows, Rows]:
+    """A race of 40 rows, these, and all 70."""
+    data = dataset(X, y, dtype="float64")
+    few, more = (Rows.of_sample(sample_of(data, size, 0), np.zeros(3), -np.inf) for size in (40, 70))
+    return Race(few, GPRegressor(lengthscale_prior=np.inf)._settings()), few, more
+
+
+def state_of(target=None) -> State:
+    model = cast(Model(Matern52(np.full(3, 1.5), 1.0), Gaussian(0.05)), np.float64)
+    return State("matern52", model, (None,) * 3, target)
+
+
+def test_the_evidence_is_that_of_the_rows_that_are_given():
+    with jax.enable_x64(True):
+        race, few, more = race_and_rows(Y)
+        for given, rows in ((None, few), (more, more)):
+            found = race.climbed(state_of(), 3, given)
+            kernel, noise = found.model.kernel, float(found.model.likelihood.gaussian_noise)
+            K = np.asarray(kernel(jax.numpy.asarray(rows.X), jax.numpy.asarray(rows.X)))
+            normal: Any = stats.multivariate_normal(np.zeros(len(K)), K + noise * np.eye(len(K)))
+            dense = normal.logpdf(rows.y)
+            np.testing.assert_allclose(found.evidence, dense, rtol=1e-9)
+
+
+def test_rows_for_the_last_kernels_are_fewer_where_columns_are_many():
+    assert _most_rows(600, 3) == TIMES * 600 == _most_rows(600, 16)
+    assert 600 < _most_rows(600, 32) < TIMES * 600
+    assert _most_rows(600, 100) < 600  # not more than the sample: then it decides alone
+
+
+def test_the_last_kernels_are_compared_by_more_rows_where_there_are_more(monkeypatch):
+    monkeypatch.setitem(SAMPLE, "balanced", 40)
+    settings: dict[str, Any] = {"input_warp": "none", "target_warp": "none", "likelihood": "gaussian"}
+    model = GPRegressor(**settings).fit(X, Y)
+    tried = [choice for part, choice in zip(*list(model.selection_.values())[:2], strict=True) if "more rows" in part]
+    assert "additive" in tried and 3 <= len(tried) <= 5
+    assert chosen(model, "kernel, more rows") == chosen(model, "kernel")
+    again = GPRegressor(**settings).fit(X[:40], Y[:40])
+    assert chosen(again, "kernel") and not any("more rows" in part for part in again.selection_["part"])
+
+
+def test_a_kernel_of_a_part_for_each_column_needs_more_rows_to_be_found(monkeypatch):
+    rng = np.random.default_rng(2)
+    X = rng.uniform(-2, 2, (320, 4))
+    y = np.sum(np.sin(4 * X), axis=1) + 0.1 * rng.normal(size=320)
+    monkeypatch.setitem(SAMPLE, "balanced", 160)
+    settings: dict[str, Any] = {"input_warp": "none", "target_warp": "none", "likelihood": "gaussian"}
+    assert chosen(GPRegressor(**settings).fit(X, y), "kernel") == "additive"
+
+
+@pytest.mark.parametrize("outlier", [False, True])
+def test_heavy_tails_are_tried_where_errors_with_the_warp_or_without_it_show_them(outlier):
+    y = np.where(np.arange(70) % 10 == 0, Y + 4.0, Y) if outlier else Y
+    with jax.enable_x64(True):
+        race, _, _ = race_and_rows(y)
+        _Search(race, None, 50).heavy_tails(state_of(SinhArcsinh(0.0, 1.0, 0.0, 0.6)))  # takes outliers in
+    assert len([trial for trial in race.trials if trial.part == "tails"]) == (5 if outlier else 1)
