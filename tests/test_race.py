@@ -16,7 +16,7 @@ from pseudopoint.params import cast
 from pseudopoint.posteriors import Model
 from pseudopoint.recipes.candidates import Rows, State, sample_of
 from pseudopoint.recipes.race import Race
-from pseudopoint.recipes.search import SAMPLE, TIMES, _most_rows, _Search
+from pseudopoint.recipes.search import LEAST, SAMPLE, TIMES, _most_rows, _Search
 from pseudopoint.warps import SinhArcsinh
 
 pytestmark = pytest.mark.edge
@@ -46,7 +46,8 @@ def test_the_evidence_is_that_of_the_rows_that_are_given():
             found = race.climbed(state_of(), 3, given)
             kernel, noise = found.model.kernel, float(found.model.likelihood.gaussian_noise)
             K = np.asarray(kernel(jax.numpy.asarray(rows.X), jax.numpy.asarray(rows.X)))
-            normal: Any = stats.multivariate_normal(np.zeros(len(K)), K + noise * np.eye(len(K)))
+            covariance: Any = K + noise * np.eye(len(K))
+            normal: Any = stats.multivariate_normal(np.zeros(len(K)), covariance)
             dense = normal.logpdf(rows.y)
             np.testing.assert_allclose(found.evidence, dense, rtol=1e-9)
 
@@ -54,7 +55,7 @@ def test_the_evidence_is_that_of_the_rows_that_are_given():
 def test_rows_for_the_last_kernels_are_fewer_where_columns_are_many():
     assert _most_rows(600, 3) == TIMES * 600 == _most_rows(600, 16)
     assert 600 < _most_rows(600, 32) < TIMES * 600
-    assert _most_rows(600, 100) < 600  # not more than the sample: then it decides alone
+    assert _most_rows(600, 100) < LEAST * 600  # then the sample decides alone
 
 
 def test_the_last_kernels_are_compared_by_more_rows_where_there_are_more(monkeypatch):

@@ -46,6 +46,7 @@ FINALISTS = 2  # kernels that are fitted for longer, and warps of a target that 
 # So many kernels, and that of many parts, are compared by more rows in the end, as few do not tell such a kernel from a
 # simple one: so many times the sample, up to so many columns.
 FINALISTS_OF_MORE, MANY_PARTS, TIMES, COLUMNS = 3, "additive", 2.0, 16
+LEAST = 1.5  # times the sample, or more rows tell too little that is new
 MORE_ROWS = "kernel, more rows"  # the part in the table of trials
 SCALES = (1.0, 0.3, 0.1)  # of the first lengthscales, in units of those of the robust start
 TAILS = 6, 6  # rounds under Student-t noise, and iterations of each
@@ -79,7 +80,7 @@ def search(
     rows_of = lambda size: Rows.of_sample(sample_of(data, size, settings.seed), zeros, zero, levels)
     count = SAMPLE[settings.effort]
     most, parts = _most_rows(count, data.X.shape[1]), WIDE if len(data) <= EXACT_ROWS else WIDE_AND_LONG
-    more = rows_of(most) if min(most, len(data)) > count else None
+    more = rows_of(most) if min(most, len(data)) >= LEAST * count else None
     run = _Search(Race(rows_of(count), settings), more, parts)
     state, warp_inputs = run.start(), settings.input_warp != "none"
     if ties is not None and settings.kernel == "auto" and np.isfinite(settings.lengthscale_prior):
