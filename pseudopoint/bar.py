@@ -1,5 +1,7 @@
 """Progress of a command on a terminal."""
 
+import logging
+import time
 from typing import Any
 
 from rich.console import Console
@@ -8,47 +10,75 @@ from pseudopoint.optimise.result import Record
 
 __all__ = ["Bar"]
 
+EVERY = 5.0  # seconds between lines where there is no terminal
+LOG = logging.getLogger("pseudopoint")
 
-class Bar:
-    """Progress on standard error: a bar on a terminal, plain lines elsewhere, of a fit one every five seconds."""
+
+class Bar(logging.Handler):
+    """Progress on standard error: of a fit a bar on a terminal, plain lines elsewhere, one every five seconds.
+
+    While it is open it also says what the package's log tells: what a search tries, and which fit begins.
+    """
 
     def __init__(self, silent: bool):
-        self.console, self.silent, self.said = Console(stderr=True), silent, 0.0
-        self.name: str = ""
+        super().__init__(logging.INFO)
+        self.console, self.silent, self.said = Console(stderr=True), silent, time.monotonic()
+        self.showing: str = ""
         self.bar: Any = None
         self.task: Any = None
 
     def __enter__(self):
+        self.level_before = LOG.level
+        LOG.setLevel(logging.INFO)
+        LOG.addHandler(self)
         return self
+
+    def emit(self, record: logging.LogRecord):
+        """A line of the package's log: what is being done."""
+        if self._line(text := record.getMessage()):
+            self.stop()
+            self.showing, self.bar = "", self.console.status(text.replace("[", "\\["))
+            self.bar.start()
 
     def fitted(self, record: Record):
         """An iteration of a fit is done."""
         text = f"bound {record.bound:,.1f}  {record.step / max(record.seconds, 1e-9):.1f} iterations/s"
-        if self.console.is_terminal or record.seconds - self.said >= 5:
-            self.said = record.seconds
-            self._tell("fitting", record.step, record.total, text)
+        self._tell("fitting", record.step, record.total, text)
 
     def reproduced(self, step: Any):
         """A row of an experiment is done."""
         text = ", ".join(str(value) for value in step.case.values())
+        self.said = -EVERY  # each is told
         self._tell(step.name, step.done, step.total, f"{text} ({step.seconds:.1f} s)")
 
     def _tell(self, name: str, done: int, total: int, text: str):
-        if self.silent:
+        if not self._line(f"{name} {done}/{total}: {text}"):
             return
-        if not self.console.is_terminal:
-            self.console.print(f"{name} {done}/{total}: {text}", highlight=False, markup=False)
-            return
-        if name != self.name:
+        if name != self.showing:
             from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-            self.__exit__()
+            self.stop()
             columns = BarColumn(), TextColumn("{task.completed}/{task.total}  {task.fields[text]}  time left")
             self.bar = Progress(name, *columns, TimeRemainingColumn(), console=self.console, transient=True)
             self.bar.start()
-            self.name, self.task = name, self.bar.add_task(name, total=total, text="")
+            self.showing, self.task = name, self.bar.add_task(name, total=total, text="")
         self.bar.update(self.task, completed=done, total=total, text=text.replace("[", "\\["))
 
-    def __exit__(self, *_):
+    def _line(self, text: str) -> bool:
+        """Whether there is a terminal, which shows more than lines; elsewhere prints the line, if it is time."""
+        if self.silent or self.console.is_terminal:
+            return not self.silent
+        if time.monotonic() - self.said >= EVERY:
+            self.said = time.monotonic()
+            self.console.print(text, highlight=False, markup=False)
+        return False
+
+    def stop(self):
+        """Takes away what the terminal shows."""
         if self.bar is not None:
             self.bar.stop()
+
+    def __exit__(self, *_):
+        self.stop()
+        LOG.removeHandler(self)
+        LOG.setLevel(self.level_before)

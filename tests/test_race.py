@@ -58,13 +58,17 @@ def test_rows_for_the_last_kernels_are_fewer_where_columns_are_many():
     assert _most_rows(600, 100) < LEAST * 600  # then the sample decides alone
 
 
-def test_the_last_kernels_are_compared_by_more_rows_where_there_are_more(monkeypatch):
+def test_the_last_kernels_are_compared_by_more_rows_where_there_are_more(monkeypatch, caplog):
+    caplog.set_level("INFO", "pseudopoint")
     monkeypatch.setitem(SAMPLE, "balanced", 40)
     settings: dict[str, Any] = {"input_warp": "none", "target_warp": "none", "likelihood": "gaussian"}
     model = GPRegressor(**settings).fit(X, Y)
     tried = [choice for part, choice in zip(*list(model.selection_.values())[:2], strict=True) if "more rows" in part]
     assert "additive" in tried and 3 <= len(tried) <= 5
-    assert chosen(model, "kernel, more rows") == chosen(model, "kernel")
+    assert chosen(model, "kernel") in tried and chosen(model, "kernel, more rows") is None  # told once
+    said = [record.getMessage() for record in caplog.records]
+    parts = [text.split(" (")[0] for text in said]  # what a terminal shows
+    assert parts == ["search: start", "search: kernel", "search: kernel, more rows", "fitting by the method exact"]
     again = GPRegressor(**settings).fit(X[:40], Y[:40])
     assert chosen(again, "kernel") and not any("more rows" in part for part in again.selection_["part"])
 

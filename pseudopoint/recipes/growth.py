@@ -3,6 +3,7 @@ that these do not follow needs more of them (Burt et al. 2020). They are added w
 unexplained is largest, and all numbers climb for a few iterations more.
 """
 
+import logging
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -29,6 +30,7 @@ ENOUGH = 2.0  # times as many points, or they are not worth their time
 ROWS_A_POINT = 5  # at least
 GAP = 0.02  # nats a row between the upper and the lower bound, below which points are enough
 ROWS = 5000  # of which points are drawn
+LOG = logging.getLogger(__name__)
 
 
 class Ended(NamedTuple):
@@ -58,6 +60,7 @@ def with_more_points(
     fitted: Fitted, data: Dataset, settings: Settings, prior: LengthscalePrior, M: int, hold_noise: bool = False
 ) -> Fitted:
     """The collapsed fit with at most M pseudo-points; as it is where that does not raise its bound."""
+    LOG.info("adding inducing points, at most %d in all", M)
     model = fitted.model
     few = sample(data, ROWS, settings.seed)
     X = np.asarray(few.X)[np.asarray(few.weight) > 0]

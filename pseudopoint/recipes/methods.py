@@ -1,5 +1,6 @@
 """A fit from start to finish, by each method."""
 
+import logging
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -65,6 +66,7 @@ __all__ = ["fit_model", "how_it_ended", "steps_and_rate"]
 FLOAT32_ROWS = 1500  # from which an exact fit gains by a start in float32 more than its programs take to compile
 # Steps and rate of Adam for likelihoods whose rows tell less of the latent function than those of a Gaussian do.
 MORE_STEPS, HIGHER_RATE = 3000, 0.05
+LOG = logging.getLogger(__name__)
 
 Fit = Callable[[Model, Dataset, Settings, Progress | None, Warm | None], Fitted]
 
@@ -90,6 +92,7 @@ def fit_model(
     start = cast(Model(kernel, likelihood), data.X.dtype)
     refuse_unfit_priors(start, settings)
     prior = LengthscalePrior.around(start.kernel, settings)
+    LOG.info("fitting by the method %s", method)
     if warm is None or warm.degrees is None:
         ended = _with_noise_of_rows(run(start, data, settings, progress, warm), data, settings, prior, method)
     elif method == "svgp":

@@ -8,6 +8,7 @@ small, most of all where f follows single rows. (Goldberg et al. 1998; Kersting 
 is that of Lázaro-Gredilla and Titsias 2011; methods h.)
 """
 
+import logging
 import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -50,6 +51,7 @@ FEWEST = 50  # rows from which their noise is studied
 ROWS = RACE_ROWS  # of which its kernel is learned
 LEAST_NOISE = 0.05  # share of the rows with less noise than a start in float32 has to resolve
 WORSE = 2.0  # times as large squared errors of rows left out are too many
+LOG = logging.getLogger(__name__)
 REFIT, ROUNDS = 6, 1  # iterations of f under the noise of g, and how often
 
 
@@ -165,6 +167,7 @@ def with_noise_that_pays(fitted: Fitted, data: Dataset, settings: Settings, prio
     more = lambda fitted, M: with_more_points(fitted, data, settings, prior, M)
     if fitted.model.likelihood.gaussian_noise is None or fitted.model.likelihood.mean_function is not None:
         return Ended(fitted, as_it_is)
+    LOG.info("trying noise that depends on x")
     began = time.perf_counter()
     try:
         varying = fit_noise(fitted, data, settings, prior, if_it_may_pay=True)

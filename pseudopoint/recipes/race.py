@@ -1,5 +1,6 @@
 """Candidates of a search climb the evidence of its rows, side by side, and each is a row of the table of trials."""
 
+import logging
 import time
 from functools import partial
 from typing import Any, final
@@ -25,6 +26,7 @@ __all__ = ["FIRST", "LONG", "SHORT", "WORTH", "Race"]
 
 FIRST, SHORT, LONG = 10, 12, 25  # iterations: of a race, of a change, of what won
 WORTH = 2.0  # nats that a change has to gain
+LOG = logging.getLogger(__name__)
 
 
 @final
@@ -78,6 +80,7 @@ class Race:
 
     def tried(self, part: str, states: dict[str, State], iterations: int, rows: Rows | None = None) -> dict[str, State]:
         """The candidates after some iterations, side by side, and recorded in their order."""
+        LOG.info("search: %s (%s)", part, ", ".join(states))
 
         def timed(state):
             began = time.perf_counter()

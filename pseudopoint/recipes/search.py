@@ -11,6 +11,7 @@ Where no Gaussian likelihood describes the target, the evidence is that of a reg
 The sample depends on the rows and the seed alone: not on their order, the order of columns, or units.
 """
 
+import logging
 import time
 from typing import Any
 
@@ -53,6 +54,7 @@ TAILS = 6, 6  # rounds under Student-t noise, and iterations of each
 NOISE_OF_SPREAD = 0.1  # its variance there at the start
 WIDE = 50  # columns from which a search of each by itself, and a kernel with a part for each, would take minutes
 WIDE_AND_LONG = 25  # from which such a kernel would, where there are too many rows for the exact method
+LOG = logging.getLogger(__name__)
 # Kernels that a search tries beside Matérn 5/2, with which it begins.
 GRAMMAR = ("matern32", "matern12", "rbf", "rational_quadratic", "additive", "matern52_linear")
 
@@ -222,10 +224,11 @@ class _Search:
         names = sorted(began, key=lambda name: began[name].evidence)[-FINALISTS_OF_MORE:]
         names += [name for name in (MANY_PARTS, now) if name in began]
         states = {name: began[name] for name in dict.fromkeys(names)}
-        name, state = self._longest(self.race.tried(MORE_ROWS, states, SHORT, self.more), now, SHORT, self.more)
-        return name, self.race.taken(MORE_ROWS, name, state)
+        return self._longest(self.race.tried(MORE_ROWS, states, SHORT, self.more), now, SHORT, self.more)
 
-    def _longest(self, states: dict[str, State], now: str, iterations: int, rows: Rows | None = None):
+    def _longest(
+        self, states: dict[str, State], now: str, iterations: int, rows: Rows | None = None
+    ) -> tuple[str, State]:
         """The best of the finalists after more iterations, if that is worth a change of the kernel that there is."""
         best = sorted(states, key=lambda name: states[name].evidence)[-FINALISTS:]
         names = list(dict.fromkeys([*best, now]))
@@ -259,6 +262,7 @@ class _Search:
         columns = [rows.y] if state.target is None else [rows.y, state.target(rows.y)]
         if not any(shows_tails(inverse, y, rows.weight) for y in columns):
             return self.race.taken("tails", "normal noise", state), None
+        LOG.info("search: tails (%s)", ", ".join(starts))
         began = time.perf_counter()
         found = dict(
             zip(starts, side_by_side(lambda start: self._with_tails(*start), list(starts.values())), strict=True)

@@ -6,6 +6,7 @@ these, Σ wᵢ E ρᵢ = Σ wᵢ, so that the bound in all else is that of a Gau
 an exact or collapsed fit. No step lowers the bound.
 """
 
+import logging
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -49,6 +50,7 @@ SHOWN = 2.0  # nats that heavy tails have to gain
 FEW = 600  # rows of which the first precisions of all are learned
 ROUNDS, REFIT = 3, 6  # of both steps on all rows, and iterations of each
 SETTLING = 8  # rounds with kernel and pseudo-points as they are
+LOG = logging.getLogger(__name__)
 AGAIN = 30  # iterations under normal noise, with which the fit is compared
 
 Rows = Float[np.ndarray, " N"]
@@ -173,6 +175,7 @@ def fit_tails(
 def under_normal_noise(heavy: Fitted, data: Dataset, settings: Settings, prior: LengthscalePrior) -> Fitted:
     """The fit under normal noise that goes on from where one under Student-t noise ended: from its kernel and
     pseudo-points, and the noise variance E (y − f)² of its q(f)."""
+    LOG.info("fitting under normal noise, beside heavy tails")
     model, (mean, variance) = heavy.model, marginals_of_rows(heavy.predictor, data)
     squared = (np.asarray(data.y, float) - mean) ** 2 + np.maximum(variance, 0)
     noise = Gaussian(np.average(squared, weights=np.asarray(data.weight, float)))
