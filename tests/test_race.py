@@ -15,8 +15,12 @@ from pseudopoint.likelihoods import Gaussian
 from pseudopoint.params import cast
 from pseudopoint.posteriors import Model
 from pseudopoint.recipes.candidates import Rows, State, sample_of
+from pseudopoint.recipes.prior import LengthscalePrior
 from pseudopoint.recipes.race import Race
 from pseudopoint.recipes.search import LEAST, SAMPLE, TIMES, _most_rows, _Search
+from pseudopoint.recipes.starts import Warm, start_sparse
+from pseudopoint.starts.hyperparameters import named_kernel
+from pseudopoint.starts.inducing import RACE_ROWS
 from pseudopoint.warps import SinhArcsinh
 
 pytestmark = pytest.mark.edge
@@ -89,3 +93,17 @@ def test_heavy_tails_are_tried_where_errors_with_the_warp_or_without_it_show_the
         race, _, _ = race_and_rows(y)
         _Search(race, None, 50).heavy_tails(state_of(SinhArcsinh(0.0, 1.0, 0.0, 0.6)))  # takes outliers in
     assert len([trial for trial in race.trials if trial.part == "tails"]) == (5 if outlier else 1)
+
+
+def test_the_start_on_a_sample_of_a_large_table_switches_off_no_part_that_the_search_found():
+    """Within a factor of ten of what was found: a variance that falls to nothing in a first long step has no slope."""
+    N = RACE_ROWS + 200
+    X = np.random.default_rng(3).uniform(-2, 2, (N, 2))
+    settings: Any = GPRegressor(num_inducing=20)._settings()
+    with jax.enable_x64(True):
+        data = dataset(X, np.sin(4 * X[:, 0]) + 0.3 * np.random.default_rng(4).normal(size=N), dtype="float64")
+        found = cast(Model(named_kernel("additive", 1.0, 1.0, 2), Gaussian(0.1)), np.float64)
+        prior = LengthscalePrior.around(found.kernel, settings)
+        model, _, _ = start_sparse(found, data, settings, prior, Warm(found))
+        before, after = (np.concatenate([np.ravel(x) for x in jax.tree.leaves(m.kernel)]) for m in (found, model))
+    assert np.all(np.abs(np.log(after / before)) <= np.log(10) * 1.001)

@@ -138,7 +138,12 @@ def start_sparse(model, data, settings, prior, given=None) -> tuple[Model, Notes
     bound, options = OfBound(collapsed, settings.tight), {"float32_start": float32_start}
     held, brief = held_points(settings), given is not None and len(data) > RACE_ROWS
     most = BRIEF_SAMPLE if brief else max(length, SAMPLE_ITERATIONS)
-    fit = lambda start, few, length: maximise(bound, prior, start, few, min(length, most), None, *held, **options)
+    # The first long steps may switch off a part of a kernel that a search found, which then has no gradient.
+    box = lambda start: box_around(trainable(start, *held), np.log(WARM_FACTOR), np.inf, np.inf) if brief else None
+
+    def fit(start, few, length):
+        return maximise(bound, prior, start, few, min(length, most), None, *held, box=box(start), **options)
+
     if given is not None and given.learned and len(starts) == 1:
         name, start = next(iter(starts.items()))
     else:
