@@ -48,11 +48,10 @@ class Bar(logging.Handler):
     def reproduced(self, step: Any):
         """A row of an experiment is done."""
         text = ", ".join(str(value) for value in step.case.values())
-        self.said = -EVERY  # each is told
-        self._tell(step.name, step.done, step.total, f"{text} ({step.seconds:.1f} s)")
+        self._tell(step.name, step.done, step.total, f"{text} ({step.seconds:.1f} s)", every=0.0)
 
-    def _tell(self, name: str, done: int, total: int, text: str):
-        if not self._line(f"{name} {done}/{total}: {text}"):
+    def _tell(self, name: str, done: int, total: int, text: str, every: float = EVERY):
+        if not self._line(f"{name} {done}/{total}: {text}", every):
             return
         if name != self.showing:
             from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
@@ -64,11 +63,11 @@ class Bar(logging.Handler):
             self.showing, self.task = name, self.bar.add_task(name, total=total, text="")
         self.bar.update(self.task, completed=done, total=total, text=text.replace("[", "\\["))
 
-    def _line(self, text: str) -> bool:
-        """Whether there is a terminal, which shows more than lines; elsewhere prints the line, if it is time."""
+    def _line(self, text: str, every: float = EVERY) -> bool:
+        """Whether there is a terminal, which shows more; elsewhere prints a line each so many seconds."""
         if self.silent or self.console.is_terminal:
             return not self.silent
-        if time.monotonic() - self.said >= EVERY:
+        if time.monotonic() - self.said >= every:
             self.said = time.monotonic()
             self.console.print(text, highlight=False, markup=False)
         return False

@@ -152,8 +152,8 @@ OUTPUTS: dict[Outputs, str] = {
 Effort = Literal["fast", "balanced", "thorough"]
 EFFORTS: dict[Effort, str] = {
     "fast": "no search: matern52, no warps, one noise variance, unless other settings name them",
-    "balanced": "a search by the evidence of 600 rows, for the last kernels of 1,200",
-    "thorough": "a search by the evidence of 1,500 rows, for the last kernels of 3,000",
+    "balanced": "a search by the evidence of 600 rows; the last kernels are compared by 1,200",
+    "thorough": "a search by the evidence of 1,500 rows; the last kernels are compared by 3,000",
 }
 Dtype = Literal["auto", "float64", "float32"]
 DTYPES: dict[Dtype, str] = {

@@ -77,13 +77,20 @@ def test_the_last_kernels_are_compared_by_more_rows_where_there_are_more(monkeyp
     assert chosen(again, "kernel") and not any("more rows" in part for part in again.selection_["part"])
 
 
-def test_a_kernel_of_a_part_for_each_column_needs_more_rows_to_be_found(monkeypatch):
-    rng = np.random.default_rng(2)
-    X = rng.uniform(-2, 2, (320, 4))
-    y = np.sum(np.sin(4 * X), axis=1) + 0.1 * rng.normal(size=320)
-    monkeypatch.setitem(SAMPLE, "balanced", 160)
-    settings: dict[str, Any] = {"input_warp": "none", "target_warp": "none", "likelihood": "gaussian"}
-    assert chosen(GPRegressor(**settings).fit(X, y), "kernel") == "additive"
+def test_the_kernel_of_highest_evidence_by_more_rows_is_taken_and_then_has_the_evidence_of_the_sample(monkeypatch):
+    with jax.enable_x64(True):
+        race, _, more = race_and_rows(Y)
+        by_sample = {"matern52": 0.0, "rbf": 9.0, "additive": -50.0}
+        by_more = {"matern52": 0.0, "rbf": 5.0, "additive": 40.0}
+
+        def climbed(state, iterations, rows=None):
+            return state._replace(evidence=(by_more if rows is more else by_sample).get(state.name, -99.0))
+
+        monkeypatch.setattr(race, "climbed", climbed)
+        now = state_of()._replace(evidence=0.0)
+        alone, with_more = (_Search(race, rows, 50).choose_kernel(now) for rows in (None, more))
+    assert (alone.name, alone.evidence) == ("rbf", 9.0)
+    assert (with_more.name, with_more.evidence) == ("additive", -50.0)
 
 
 @pytest.mark.parametrize("outlier", [False, True])

@@ -53,8 +53,8 @@ class Race:
         return (periodic + line).on(wave.column) + tied(Matern52(np.full(count, lengthscale), variance / 3))
 
     def climbed(self, state: State, iterations: int, rows: Rows | None = None) -> State:
-        """The candidate with hyperparameters of higher evidence, of other rows if there are any, less what their prior
-        says; −∞ where there is none."""
+        """The candidate with hyperparameters of higher evidence, less what their prior says; −∞ where there is none.
+        The evidence is that of `rows`, by default of the sample."""
         rows = rows or self.rows
         (bound, prior, host), levels = self.objective(state), rows.levels
         try:

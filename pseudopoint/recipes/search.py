@@ -44,10 +44,10 @@ __all__ = ["GRAMMAR", "Found", "search"]
 
 SAMPLE = {"balanced": 600, "thorough": 1500}  # rows
 FINALISTS = 2  # kernels that are fitted for longer, and warps of a target that are fitted at all
-# So many kernels, and that of many parts, are compared by more rows in the end, as few do not tell such a kernel from a
-# simple one: so many times the sample, up to so many columns.
-FINALISTS_OF_MORE, MANY_PARTS, TIMES, COLUMNS = 3, "additive", 2.0, 16
-LEAST = 1.5  # times the sample, or more rows tell too little that is new
+# The last kernels are compared by more rows: the sample does not tell a kernel of many parts from a simple one.
+FINALISTS_OF_MORE, MANY_PARTS = 3, "additive"  # so many of them, and one that is always among them
+TIMES, COLUMNS = 2.0, 16  # rows, in units of the sample; fewer beyond so many columns
+LEAST = 1.5  # in the same units: fewer rows tell too little that is new
 MORE_ROWS = "kernel, more rows"  # the part in the table of trials
 SCALES = (1.0, 0.3, 0.1)  # of the first lengthscales, in units of those of the robust start
 TAILS = 6, 6  # rounds under Student-t noise, and iterations of each
@@ -273,7 +273,6 @@ class _Search:
         other, tails = found[choice]
         if tails is None or not other.evidence > state.evidence + WORTH:
             return self.race.taken("tails", "normal noise", state), None
-        rows = self.race.rows
         self.race.rows = rows._replace(weight=rows.weight * tails.precision)
         if self.more is not None:
             precision = tails.of_new_rows(self.more.of(other))

@@ -41,7 +41,9 @@ BRIEF_SAMPLE = 30  # iterations there after a search, which leaves points to be 
 WARM_ROWS, WARM_ITERATIONS = 500, 50
 ENOUGH_POINTS = 150  # from which a warm fit has one row for each point
 ERROR_ROWS = 300  # whose leave-one-out error estimates the noise
-WARM_FACTOR = 10  # by which a number of the kernel may become larger or smaller in a warm fit
+WARM_FACTOR = (
+    10  # by which a number of the kernel may become larger or smaller on few rows, or on a sample after a search
+)
 
 Notes = tuple[str, ...]
 

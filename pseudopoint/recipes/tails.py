@@ -124,8 +124,7 @@ def alternate(
     weight, precision = np.asarray(data.weight, float), np.ones(len(data))
     for left in reversed(range(rounds + 1)):
         model = fitted.model
-        mean, variance = marginals_of_rows(fitted.predictor, data)
-        squared = (np.asarray(data.y, float) - mean) ** 2 + np.maximum(variance, 0)
+        squared = _expected_squares(fitted, data)
         noise, degrees = best_scale_and_degrees(squared, weight, _variance(model), degrees)
         precision = expected_precisions(squared, noise, degrees)
         model = Model(model.kernel, cast(Gaussian(noise), data.X.dtype), model.posterior)
@@ -176,10 +175,9 @@ def under_normal_noise(heavy: Fitted, data: Dataset, settings: Settings, prior: 
     """The fit under normal noise that goes on from where one under Student-t noise ended: from its kernel and
     pseudo-points, and the noise variance E (y − f)² of its q(f)."""
     LOG.info("fitting under normal noise, beside heavy tails")
-    model, (mean, variance) = heavy.model, marginals_of_rows(heavy.predictor, data)
-    squared = (np.asarray(data.y, float) - mean) ** 2 + np.maximum(variance, 0)
-    noise = Gaussian(np.average(squared, weights=np.asarray(data.weight, float)))
-    start = Model(model.kernel, cast(noise, data.X.dtype), model.posterior)
+    model, squared = heavy.model, _expected_squares(heavy, data)
+    noise = cast(Gaussian(np.average(squared, weights=np.asarray(data.weight, float))), data.X.dtype)
+    start = Model(model.kernel, noise, model.posterior)
     float32_start = float32_start_on_sample(model.kernel, data, settings) if model.posterior.points else None
     most = min(AGAIN, most_iterations(settings, len(data), len(model.posterior.Z)))
     found = refit(start, data, settings, prior, most, float32_start=float32_start)
@@ -202,6 +200,12 @@ def _first_precisions(warm: Model, data: Dataset, settings: Settings, prior: Len
     few = sample(data, FEW, settings.seed)
     tails = alternate(refit(warm, few, settings, prior, 0), few, settings, prior, degrees, SETTLING, 0)
     return tails.of_new_rows(data)
+
+
+def _expected_squares(fitted: Fitted, data: Dataset) -> Rows:
+    """E (yᵢ − f(xᵢ))² under q(f)."""
+    mean, variance = marginals_of_rows(fitted.predictor, data)
+    return (np.asarray(data.y, float) - mean) ** 2 + np.maximum(variance, 0)
 
 
 def _variance(model: Model) -> float:
