@@ -23,7 +23,7 @@ def k(A, B):
 
 
 def prior_of(shared: bool, s: np.ndarray) -> Predictor:
-    """A predictor of a sparse process: W any square root of K⁻¹ at Zv, and a mean with points of its own or the same."""
+    """A predictor: W any square root of K⁻¹ at Zv, and a mean with the same points or its own."""
     Zv = rng.normal(size=(M2, D))
     Zm = Zv if shared else rng.normal(size=(M1, D))
     rotation = np.linalg.qr(rng.normal(size=(M2, M2)))[0]
@@ -50,7 +50,8 @@ def test_marginals_and_the_predictor_are_those_of_the_dense_formula(share, share
     p = prior_of(shared, SHARES[share])
     projection = Carried(MeanCovariance(jnp.asarray(MEAN), jnp.asarray(COV))).on(CarriedBasis(p))
     mean, cov = dense(p, MEAN, COV)
-    np.testing.assert_allclose(projection.marginals_at(projection.rows(jnp.asarray(X))).moments, (mean, np.diag(cov)), rtol=1e-9)
+    marginals = projection.marginals_at(projection.rows(jnp.asarray(X)))
+    np.testing.assert_allclose(marginals.moments, (mean, np.diag(cov)), rtol=1e-9)
     ahead = projection.predictor()
     np.testing.assert_allclose(ahead(jnp.asarray(X)), (mean, np.diag(cov)), rtol=1e-9)
     np.testing.assert_allclose(ahead.covariance(jnp.asarray(X)), cov, rtol=1e-8, atol=1e-9)
@@ -62,7 +63,8 @@ def test_at_its_prior_nothing_changes_and_the_divergence_is_zero():
     np.testing.assert_allclose(projection.divergence, 0, atol=1e-12)
     mean, variance = projection.predictor()(jnp.asarray(X))
     np.testing.assert_allclose((mean, variance), p(jnp.asarray(X)), rtol=1e-10)
-    np.testing.assert_allclose((mean, variance), (lambda m, C: (m, np.diag(C)))(*dense(p, 0 * MEAN, np.eye(M2))))
+    of_prior = dense(p, 0 * MEAN, np.eye(M2))
+    np.testing.assert_allclose((mean, variance), (of_prior[0], np.diag(of_prior[1])), rtol=1e-9)
 
 
 def test_the_divergence_is_that_of_q_from_the_q_that_was_carried():
