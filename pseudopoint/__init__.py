@@ -34,32 +34,15 @@ if TYPE_CHECKING:
 # Names are imported when they are first used: scikit-learn, pandas and matplotlib take seconds that few uses need all
 # of.
 _HOME = {
-    "estimators": ["GPClassifier", "GPRegressor", "TableTransformer"],
-    "export": ["to_onnx"],
-    "kernels": [
-        "RBF",
-        "Constant",
-        "ArcCosine",
-        "Changepoint",
-        "Coregion",
-        "Cosine",
-        "Hamming",
-        "Polynomial",
-        "Linear",
-        "Matern12",
-        "Matern32",
-        "Matern52",
-        "Periodic",
-        "RationalQuadratic",
-        "SpectralMixture",
-        "Tied",
-        "White",
-    ],
-    "optimise.result": ["FitError"],
-    "persistence": ["ModelFileError"],
-    "processes": ["ForkError"],
+    "estimators": "GPClassifier GPRegressor TableTransformer",
+    "export": "to_onnx",
+    "kernels": "RBF ArcCosine Changepoint Constant Coregion Cosine Hamming Linear Matern12 Matern32 Matern52 Periodic "
+    "Polynomial RationalQuadratic SpectralMixture Tied White",
+    "optimise.result": "FitError",
+    "persistence": "ModelFileError",
+    "processes": "ForkError",
 }
-_MODULE = {name: module for module, names in _HOME.items() for name in names}
+_MODULE = {name: module for module, names in _HOME.items() for name in names.split()}
 __all__ = sorted(_MODULE)
 
 

@@ -58,20 +58,16 @@ class Dataset(eqx.Module):
 
     @property
     def num_columns(self) -> int:
-        """D."""
         return self.X.shape[-1]
 
     @property
     def total_weight(self) -> float:
-        """The sum of the weights."""
         return float(np.sum(np.asarray(self.weight)))
 
     def sum(self, function: Part, parameters: Any) -> Any:
-        """As `Rows.sum`."""
         return sum_chunks(function, parameters, self._chunks())
 
     def pull(self, function: Part, parameters: Any, cotangents: Any) -> Any:
-        """As `Rows.pull`."""
         return pull_chunks(function, parameters, cotangents, self._chunks())
 
     def for_batches(self, batch_size: int) -> tuple["Dataset", int]:

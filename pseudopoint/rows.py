@@ -10,7 +10,7 @@ import numpy as np
 
 from .compilation import program
 
-__all__ = ["CHUNK", "BatchSums", "Part", "Rows", "pull_chunks", "recut", "sum_chunks"]
+__all__ = ["CHUNK", "BatchSums", "Part", "Rows", "joined", "pull_chunks", "recut", "sum_chunks"]
 
 CHUNK = 8192  # rows: the features of so many take 20 MB at M = 300, and factors of M³ cost little beside them
 Part = Callable[[Any, Any], Any]  # (parameters, chunk) ↦ a tree of arrays; a named function or a frozen dataclass
@@ -111,14 +111,15 @@ def recut(pieces: Iterable[Any], size: int, whole: int) -> Iterator[Any]:
         while count + rows - start >= size:
             stop = start + size - count
             kept.append(jax.tree.map(lambda x, a=start, b=stop: x[a:b], piece))
-            yield _joined(kept)
+            yield joined(kept)
             start, kept, count = stop, [], 0
         if start < rows:
             kept.append(jax.tree.map(lambda x, a=start: x[a:], piece))
             count += rows - start
     if count:
-        yield _joined(kept)
+        yield joined(kept)
 
 
-def _joined(pieces):
+def joined(pieces: list[Any]) -> Any:
+    """The rows of consecutive pieces."""
     return pieces[0] if len(pieces) == 1 else jax.tree.map(lambda *x: np.concatenate(x), *pieces)

@@ -11,7 +11,7 @@ and for stationary kernels cos ωᵀx and sin ωᵀx with frequencies ω drawn f
 2007).
 """
 
-from functools import reduce, singledispatch
+from functools import partial, reduce, singledispatch
 from itertools import product
 from typing import Any
 
@@ -272,19 +272,8 @@ def _student(kernel, key, shape, dtype, nu):
     return _mixture(kernel, key, shape, dtype, lambda key: 2 * nu / chi2(key))
 
 
-@spectrum.register
-def _(kernel: Matern12, key, shape, dtype):
-    return _student(kernel, key, shape, dtype, 0.5)
-
-
-@spectrum.register
-def _(kernel: Matern32, key, shape, dtype):
-    return _student(kernel, key, shape, dtype, 1.5)
-
-
-@spectrum.register
-def _(kernel: Matern52, key, shape, dtype):
-    return _student(kernel, key, shape, dtype, 2.5)
+for _kind, _nu in ((Matern12, 0.5), (Matern32, 1.5), (Matern52, 2.5)):
+    spectrum.register(_kind, partial(_student, nu=_nu))
 
 
 @spectrum.register

@@ -34,7 +34,7 @@ def marginal(model: Model, data: Dataset) -> Solution:
     value = -0.5 * factor.quadratic(y) - num_targets(y) * (0.5 * constants_of(noise, data) + factor.half_logdet())
     alpha = factor.solve(y).T
     predictor = Partial(_predictor, model.kernel, data.X, alpha, factor.inverse * counts, factor.jitter)
-    return Solution(value, value, predictor, Partial(_same, value))
+    return Solution(value, value, predictor, Partial(same, value))
 
 
 def constants_of(noise: Float[Array, " N"], data: Dataset) -> Scalar:
@@ -55,7 +55,8 @@ def num_targets(y: Any) -> int:
     return y.shape[1] if y.ndim > 1 else 1
 
 
-def _same(value):
+def same(value: Any) -> Any:
+    """The value."""
     return value
 
 

@@ -23,7 +23,7 @@ from ..linalg import ESCALATIONS, Scalar, Tiles, workers
 from ..posteriors import Model, Predictor
 from ..processes import one_blas_thread, same_precision
 from .bound import Bound, Solution
-from .exact import constants_of, num_targets, residuals, row_noise
+from .exact import constants_of, num_targets, residuals, row_noise, same
 
 __all__ = ["Given", "evidence_on_host", "given_evidence", "marginal_on_host"]
 
@@ -101,11 +101,7 @@ def marginal_on_host(model: Model, data: Dataset) -> Solution:
     host = np.asarray(data.X)[rows], alpha, W, np.zeros_like(W[0]), np.asarray(jitter, W.dtype)
     X, alpha, W, zeros, jitter = jax.device_put(host)
     predictor = Predictor(model.kernel, X, alpha, X, W, zeros, jitter, True)
-    return Solution(value, value, Partial(_itself, predictor), Partial(_itself, value))
-
-
-def _itself(value):
-    return value
+    return Solution(value, value, Partial(same, predictor), Partial(same, value))
 
 
 def _constants(model, data):

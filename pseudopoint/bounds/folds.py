@@ -18,8 +18,7 @@ from jaxtyping import Array, Float, Shaped
 from ..data import Dataset, take
 from ..linalg import factorise
 from ..posteriors import Model, Predictor
-from .exact import row_noise
-from .leave_one_out import LeftOut, by_rows
+from .leave_one_out import LeftOut, by_rows, noise_of_rows
 
 __all__ = ["folds_left_out"]
 
@@ -33,7 +32,7 @@ def folds_left_out(
     [N] names the fold of each. N² for the exact fit beyond its predictor, N M² for a sparse one; and a fold of n rows
     takes n³ more, on top of the n²M of its covariance.
     """
-    noise = by_rows(_noise_of_rows, model, data) / np.asarray(data.weight)
+    noise = by_rows(noise_of_rows, model, data) / np.asarray(data.weight)
     mean, variance = np.empty(len(data)), np.empty(len(data))
     without = _exactly if exact else partial(_sparsely, predictor)
     for rows, places, counts in _padded(folds):
@@ -55,10 +54,6 @@ def _padded(folds: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndar
         rows = np.flatnonzero(codes.ravel() == code)
         counts = np.arange(longest) < len(rows)
         yield rows, np.where(counts, np.pad(rows, (0, longest - len(rows))), rows[0]), counts
-
-
-def _noise_of_rows(model, rows: Dataset):
-    return row_noise(model, rows) + jnp.zeros_like(rows.y)
 
 
 @jax.jit

@@ -110,21 +110,17 @@ def _of_evidence(predictor, likelihood, data, counts) -> Float[np.ndarray, "2 N"
     """Mean and variance of the rows that count, which are all points of the predictor, or its only ones."""
     own = counts if len(predictor.alpha) == len(data) else slice(None)
     data = take(data, counts)
-    noise, weight, y = (
-        by_rows(_noise, (predictor.kernel, likelihood), data),
-        np.asarray(data.weight),
-        np.asarray(data.y),
-    )
+    noise = by_rows(noise_of_rows, Model(predictor.kernel, likelihood), data)
+    weight, y = np.asarray(data.weight), np.asarray(data.y)
     c = np.sum(np.asarray(predictor.W)[:, own] ** 2, axis=0)
     variance = np.maximum(1 / c - noise / weight, 0)
     gain = variance * np.maximum(weight - 1, 0) / noise  # precision of the other copies, in units of that without them
     return np.stack([y - np.asarray(predictor.alpha)[own] / c / (1 + gain), variance / (1 + gain)])
 
 
-def _noise(at, rows: Dataset):
-    """σᵢ² of each row."""
-    kernel, likelihood = at
-    return row_noise(Model(kernel, likelihood), rows) + jnp.zeros_like(rows.y)
+def noise_of_rows(model: Model, rows: Dataset):
+    """σᵢ² of each row, as `by_rows` takes it."""
+    return row_noise(model, rows) + jnp.zeros_like(rows.y)
 
 
 def _log_density(likelihood, rows: Dataset, mean, variance):

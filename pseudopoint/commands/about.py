@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from pseudopoint.commands.enough import WORTH_IT
+from pseudopoint.commands.enough import advice_without_rows
 from pseudopoint.commands.kinds import AbstractKind, Result
 
 __all__ = ["about", "chosen", "kernel_variance", "lengthscales", "trials"]
@@ -20,7 +20,6 @@ def about(kind: AbstractKind, rows: int) -> Result:
     model = kind.model
     M = None if model.inducing_points_ is None else len(model.inducing_points_)
     known = bool(np.isfinite(model.upper_bound_))
-    gap = (model.upper_bound_ - model.bound_) / rows if known else None
     warped = model.likelihood_.warped
     parameters = _numbers(model.likelihood_ if warped is None else warped[0])
     likelihood = {"likelihood": model.likelihood_.name, "likelihood_parameters": parameters}
@@ -35,7 +34,7 @@ def about(kind: AbstractKind, rows: int) -> Result:
         "bound": model.bound_,
         "bound_vfe": model.bound_vfe_ if known else None,
         "upper_bound": model.upper_bound_ if known else None,
-        "advice": _advice(model.method_, M, gap),
+        "advice": advice_without_rows(model, rows),
         "n_iter": model.n_iter_,
         "n_rejected": model.n_rejected_,
         "jitter": float(model.predictor_.jitter),
@@ -81,13 +80,3 @@ def _numbers(likelihood: Any) -> dict[str, Any]:
     fields = {field.name: getattr(likelihood, field.name) for field in dataclasses.fields(likelihood)}
     arrays = {name: value.tolist() for name, value in fields.items() if isinstance(value, np.ndarray | np.generic)}
     return {name: value for name, value in fields.items() if isinstance(value, str)} | arrays
-
-
-def _advice(method: str, M: int | None, gap: float | None) -> str:
-    """What a model tells without its rows; a fit says more (`enough.advice`)."""
-    if M is None:
-        what = "The full Gaussian process at its mode" if method == "laplace" else "The exact posterior"
-        return f"{what}: there are no inducing points to add."
-    if gap is not None and gap < WORTH_IT:
-        return f"{M} inducing points are enough: the bound is at most {gap:.2g} nats a row below the evidence."
-    return f"To see whether more inducing points than {M} help, try {2 * M} and compare the test log density."

@@ -13,7 +13,7 @@ from pseudopoint.params import cast
 from pseudopoint.posteriors import Exact, Model
 from pseudopoint.processes import computing, one_blas_thread
 
-__all__ = ["WORTH_IT", "advice"]
+__all__ = ["advice", "advice_without_rows"]
 
 WORTH_IT = 0.01  # nats a row: a gain that nobody would notice in predictions
 AFFORDABLE = 3_000  # rows whose exact evidence takes a few seconds
@@ -21,23 +21,39 @@ OPEN = 0.05  # a share of the variance
 SAMPLE = 1_000  # rows whose residual variance is looked at
 
 
+def _certain(model: Any, rows: int) -> str | None:
+    """What is known for certain of a model that was fitted to so many rows: that there are no inducing points, or that
+    the gap to the upper bound is small. None if neither is."""
+    if model.inducing_points_ is None:
+        what = "The full Gaussian process at its mode" if model.method_ == "laplace" else "The exact posterior"
+        return f"{what}: there are no inducing points to add."
+    M, gap = len(model.inducing_points_), (model.upper_bound_ - model.bound_) / rows
+    if gap < WORTH_IT:
+        return f"{M} inducing points are enough: the bound is at most {gap:.2g} nats a row below the evidence."
+    return None
+
+
+def advice_without_rows(model: Any, rows: int) -> str:
+    """What a fitted model tells by itself."""
+    if (known := _certain(model, rows)) is not None:
+        return known
+    M = len(model.inducing_points_)
+    return f"To see whether more inducing points than {M} help, try {2 * M} and compare the test log density."
+
+
 def advice(model: Any, X: np.ndarray, y: np.ndarray) -> str:
     """One or two sentences on M for a model that was fitted to X [N, D] and y [N], each row once.
 
-    In this order: the gap to the upper bound where that is small; the exact evidence of the same kernel and noise, for
-    at most `AFFORDABLE` rows of a Gaussian likelihood; else ½ log(1 + d/σ²) a row, what the bound loses to the
-    variance d that the points leave open (methods a.1); of other likelihoods, the share of d in the variance of the
-    prior.
+    In this order: what is certain (`_certain`); the exact evidence of the same kernel and noise, for at most
+    `AFFORDABLE` rows of a Gaussian likelihood; else ½ log(1 + d/σ²) a row, what the bound loses to the variance d that
+    the points leave open (methods a.1); of other likelihoods, the share of d in the variance of the prior.
     """
-    points, rows = model.inducing_points_, len(y)
-    if points is None:
-        what = "The full Gaussian process at its mode" if model.method_ == "laplace" else "The exact posterior"
-        return f"{what}: there are no inducing points to add."
-    M, gap = len(points), (model.upper_bound_ - model.bound_) / rows
+    rows = len(y)
+    if (known := _certain(model, rows)) is not None:
+        return known
+    M = len(model.inducing_points_)
     warped = model.likelihood_.warped
     noise = (model.likelihood_ if warped is None else warped[0]).gaussian_noise
-    if gap < WORTH_IT:
-        return f"{M} inducing points are enough: the bound is at most {gap:.2g} nats a row below the evidence."
     if rows <= AFFORDABLE and noise is not None:
         lost = max(0.0, (_evidence(model, X, y) - model.bound_) / rows)
         known = f"the exact evidence of this kernel and noise is {lost:.2g} nats a row above the bound"

@@ -23,7 +23,7 @@ SHOWN_COLUMNS, SHOWN_RESIDUALS = 8, 5
 def inputs(kind: AbstractKind, X: np.ndarray, scored: Scored | None) -> tuple[list[Input], float]:
     """The table's columns, the most important first, with effects over the training rows X [N, D], and the share of
     variance of what they do together."""
-    columns, groups = kind.encoder.columns, _groups(kind.encoder.columns)
+    columns, groups = kind.encoder.columns, [list(at) for at in kind.encoder.places.values()]
     curves, sets = [], []
     for column, group in zip(columns, groups, strict=True):
         # The mark of a gap is an input of its own beside a number, and one more category beside categories.
@@ -40,15 +40,10 @@ def inputs(kind: AbstractKind, X: np.ndarray, scored: Scored | None) -> tuple[li
     return sorted(made, key=lambda each: (-np.nan_to_num(each.importance), -each.total))[:MOST_INPUTS], together
 
 
-def _groups(columns: tuple[Column, ...]) -> list[list[int]]:
-    ends = np.cumsum([0, *(len(column.feature_names) for column in columns)]).tolist()
-    return [list(range(*pair)) for pair in zip(ends[:-1], ends[1:], strict=True)]
-
-
 def importances(kind: AbstractKind, scored: Scored | None) -> list[float]:
     """By how much predictions of the scored rows are worse with each column of the table shuffled: the root mean
     squared error is larger, or the log probability of the class smaller. NaN without scored rows."""
-    groups = _groups(kind.encoder.columns)
+    groups = [list(at) for at in kind.encoder.places.values()]
     if scored is None or scored.rows < 2 or not len(scored.X):
         return [float("nan")] * len(groups)
     count = max(2, min(ROWS, scored.rows, PREDICTIONS // (SHUFFLES * len(groups))))
@@ -114,10 +109,9 @@ def _day(days: float) -> str:
 
 def residual_columns(kind: AbstractKind, shown: list[Input], scored: Scored) -> list[tuple[str, np.ndarray]]:
     """(name, values of the scored rows) of the most important columns of numbers."""
-    columns = kind.encoder.columns
-    places = {column.name: group[0] for column, group in zip(columns, _groups(columns), strict=True)}
+    places = kind.encoder.places
     numbers = [each.name for each in shown if not each.categories and not each.ticks]
-    return [(name, scored.X[:, places[name]]) for name in numbers[:SHOWN_RESIDUALS]]
+    return [(name, scored.X[:, places[name][0]]) for name in numbers[:SHOWN_RESIDUALS]]
 
 
 def surprising(

@@ -87,7 +87,8 @@ def fit_table(
     if refitted:
         encoder, learned = learned_encoder(rows.whole, target, classes, missing, exposure)
         final = _fitted(make(), rows.whole, encoder, rows.weight, exposure, progress)
-    result = _result(final, why, time.perf_counter() - start, refitted)
+    result = result_of(final.kind, len(final.y), why, time.perf_counter() - start, refitted)
+    result["advice"] = advice(final.kind.model, final.X, final.y)
     result["test"] = measured.kind.measures(scored) if scored is not None and scored.rows else None
     result["notes"] = [*rows.notes, *learned, *result["notes"], *(scored.notes if scored is not None else [])]
     result |= saved(final.kind, result, out)
@@ -119,12 +120,11 @@ def _fitted(
     return Fitted(kind, X, y)
 
 
-def _result(fitted: Fitted, why: str, seconds: float, refitted: bool) -> Result:
-    kind, rows = fitted.kind, len(fitted.y)
+def result_of(kind: AbstractKind, rows: int, why: str, seconds: float, refitted: bool = False) -> Result:
+    """What is known of a model that was fitted to so many rows of a table, without a test."""
     names = kind.encoder.feature_names
     result: Result = {"target": kind.encoder.target_name, "rows": rows, "features": names}
-    result |= {"task": kind.task, "task_reason": why} | about(kind, rows)
-    result |= {"advice": advice(kind.model, fitted.X, fitted.y), "seconds": seconds, "test": None}
+    result |= {"task": kind.task, "task_reason": why} | about(kind, rows) | {"seconds": seconds, "test": None}
     return result | {"refitted": refitted, "notes": named_columns(kind.model.notes_, names)}
 
 

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from pseudopoint.commands.about import about
 from pseudopoint.commands.choice import implied_task
 from pseudopoint.commands.kinds import AbstractKind, Classification, Regression, Result
 from pseudopoint.commands.steps import (
@@ -18,8 +17,8 @@ from pseudopoint.commands.steps import (
     Fitted,
     check_places,
     make_estimator,
-    named_columns,
     reported,
+    result_of,
     saved,
 )
 from pseudopoint.commands.steps import fit_table as fit_in_memory
@@ -121,7 +120,7 @@ def _fit_streamed(
         model.fit_source(at)
         seconds = time.perf_counter() - start
         kind = (Classification if classes else Regression)(model, model.encoder_)
-        result = _result(kind, int(model.rows_), why, seconds)
+        result = result_of(kind, int(model.rows_), why, seconds)
         scored = _scored(kind, source, share, test, report is not None)
         if scored is not None:
             result["test"] = kind.measures(scored) if scored.rows else None
@@ -148,18 +147,6 @@ def _refuse_in_memory(settings: dict[str, Any], test_fraction: float) -> None:
     for option, name in IN_MEMORY.items():
         if settings.pop(option, None) is not None:
             raise ValueError(f"--{name} needs the rows in memory: leave it out of a streamed fit")
-
-
-def _result(kind: AbstractKind, rows: int, why: str, seconds: float) -> Result:
-    names = kind.encoder.feature_names
-    result: Result = {"target": kind.encoder.target_name, "rows": rows, "features": names}
-    result |= {"task": kind.task, "task_reason": why} | about(kind, rows)
-    return result | {
-        "seconds": seconds,
-        "test": None,
-        "refitted": False,
-        "notes": named_columns(kind.model.notes_, names),
-    }
 
 
 def _task(table, target: str, task: str, likelihood: str, missing: Collection[str]) -> tuple[bool, str]:

@@ -202,10 +202,10 @@ class AbstractEstimator(TakesMoreRows, BaseEstimator):
         settings = chosen.placed(settings)
         likelihood = around_mean(settings, likelihood, data)
         fitted = fit_model(chosen.kernel, likelihood, data, settings, progress, chosen.warm)
-        self.selection_ = table(chosen.trials + fitted.trials)
-        self._keep(chosen, fitted, own_units, said, fitted.history[-1].total if fitted.history else 0)
+        self._keep(chosen, fitted, own_units, said)
 
-    def _keep(self, chosen: Any, fitted: Fitted, own_units: bool, said: list[str], limit: int):
+    def _keep(self, chosen: Any, fitted: Fitted, own_units: bool, said: list[str]):
+        self.selection_ = table(chosen.trials + fitted.trials)
         host, scaling = lambda tree: jax.tree.map(np.asarray, tree), chosen.scaling
         observed, fitted = chosen.of_target(fitted)
         self.kernel_, self.centre_ = host(fitted.model.kernel), host(chosen.kernel)
@@ -223,12 +223,8 @@ class AbstractEstimator(TakesMoreRows, BaseEstimator):
         points = fitted.model.posterior.points
         self.inducing_points_ = chosen.points(np.asarray(points[0], np.float64)) if points else None
         self.method_, self.reason_ = fitted.method, fitted.reason
-        iterations = fitted.history[-1].step if fitted.history else 0
-        self.notes_ = (
-            *said,
-            *fitted.notes,
-            *notes.iteration_limit(fitted.converged, iterations, limit),
-        )
+        iterations, limit = (fitted.history[-1].step, fitted.history[-1].total) if fitted.history else (0, 0)
+        self.notes_ = (*said, *fitted.notes, *notes.iteration_limit(fitted.converged, iterations, limit))
         self.bound_, self.bound_vfe_, self.upper_bound_ = fitted.bound, fitted.vfe, fitted.upper
         self.log_prior_ = fitted.log_prior
         columns = zip(*fitted.history, strict=True) if fitted.history else [()] * len(Record._fields)

@@ -14,10 +14,11 @@ from jax import lax
 from jaxtyping import Float
 from scipy.special import ndtri
 
-from ..compilation import bucket, keeping_programs, program
+from ..compilation import bucket, keeping_programs
 from ..params import cast
 from ..processes import computing, one_blas_thread
 from .checks import shown
+from .serving import apply_learned
 
 __all__ = ["Effect", "Effects", "effects_of"]
 
@@ -72,7 +73,7 @@ def effects_of(
     sample = _sample(X, min(rows, _affordable(model, len(sets))))
     curves = [_values(X[:, list(group)]) for group in sets]
     learned, outputs = _learned(model), model._outputs()
-    base, tables, compiled = np.empty(0), [], program(_apply, None, (0,))
+    base, tables = np.empty(0), []
     with computing("float64"), one_blas_thread(), keeping_programs():
         at = model.standardiser_.inputs(sample)
         for group, values in zip(sets, curves, strict=True):
@@ -80,7 +81,7 @@ def effects_of(
             V[:POINTS, list(group)] = values[np.minimum(np.arange(POINTS), len(values) - 1)]
             chosen = np.isin(np.arange(D), group)
             arguments = outputs, at, model.standardiser_.inputs(V), chosen[model.standardiser_.columns]
-            base, *table = (np.asarray(x) for x in compiled(*learned, *arguments))
+            base, *table = (np.asarray(x) for x in apply_learned(_table, *learned, *arguments))
             tables.append(table)
     shift = 0.0 if model.likelihood_.classes else model.standardiser_.target_mean
     return _assembled(sets, curves, tables, base, sample, level, shift)
@@ -120,10 +121,6 @@ def _values(columns: np.ndarray) -> np.ndarray:
         return distinct[np.sort(np.argsort(-counts, kind="stable")[:POINTS])]
     low, high = np.quantile(columns, [0.005, 0.995])
     return np.linspace(low, high, POINTS)[:, None] if low < high else distinct[[0, -1]]
-
-
-def _apply(structure, leaves, *arguments):
-    return _table(*jax.tree.unflatten(structure, leaves), *arguments)
 
 
 def _table(predictor, likelihood, outputs, X, V, chosen):

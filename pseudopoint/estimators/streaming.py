@@ -2,8 +2,7 @@
 
 from collections.abc import Callable, Collection
 from contextlib import closing, nullcontext
-from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -14,7 +13,7 @@ from ..likelihoods import AbstractLikelihood
 from ..names import Settings
 from ..optimise.result import Progress
 from ..processes import computing, one_blas_thread
-from ..recipes import AbstractKeeper, Trial, Warm, fit_rows
+from ..recipes import AbstractKeeper, Found, Trial, fit_rows
 from ..tables import (
     LearnedTable,
     PartReader,
@@ -27,7 +26,7 @@ from ..tables import (
 )
 from .base import in_units_of_inputs, start_kernel
 from .checkpoints import fingerprint, opened
-from .choosing import Chosen, searched, table
+from .choosing import Chosen, as_chosen, searched
 from .frames import is_lazy
 from .means import around_mean
 from .warm import learned_by
@@ -38,22 +37,17 @@ FEW = 20_000  # rows of the sample on which a fit starts
 TARGET = "the target"  # the name of y, where X and y are arrays
 
 
-class Streaming:
+class Streaming(NamedTuple):
     """What a fit to a source is given: the source, the target's name, words for gaps, the share of rows held out, the
     folder of a checkpoint (or None), whether it resumes, and progress."""
 
-    def __init__(
-        self,
-        source: Parts,
-        target: str,
-        missing: Collection[str] = (),
-        share: float = 0.0,
-        checkpoint: Any = None,
-        resume: bool = False,
-        progress: Progress | None = None,
-    ):
-        self.source, self.target, self.missing, self.share = source, target, missing, share
-        self.checkpoint, self.resume, self.progress = checkpoint, resume, progress
+    source: Parts
+    target: str
+    missing: Collection[str] = ()
+    share: float = 0.0
+    checkpoint: Any = None
+    resume: bool = False
+    progress: Progress | None = None
 
     def learned(self, settings: Settings, classes: bool, check: Callable = lambda y, rows: None) -> LearnedTable:
         """What one pass over the table tells."""
@@ -155,7 +149,11 @@ def _fit(model, settings, at, learned, raw_rows, raw: Dataset, scale_target, lik
         return _tree(kernel, notes=about)
 
     tree = keeper.stage("chosen", choose)
-    chosen, said = _chosen(tree, raw, few, scaling, precision), said + tree["notes"]
+    chosen, said = Chosen(tree["kernel"], few, scaling), said + tree["notes"]
+    if tree["warm"] is not None:
+        trials = tuple(Trial(*trial) for trial in tree["trials"])
+        found = Found("", tree["kernel"], tree["warm"], tuple(tree["warps"]), tree["warp"], trials)
+        chosen = as_chosen(found, raw.X, few, scaling, precision)
     with closing(raw_rows.scaled(chosen.scaling, chosen.warp, precision)) as rows:
         if chosen.warp is not None:
             chosen = chosen._replace(jacobian=keeper.stage("jacobian", rows.log_slopes))
@@ -163,23 +161,10 @@ def _fit(model, settings, at, learned, raw_rows, raw: Dataset, scale_target, lik
         centred = around_mean(settings, described, chosen.data)
         given = chosen.kernel, centred, rows, chosen.data, settings, keeper, at.progress, chosen.warm
         fitted = fit_rows(*given)
-    model.selection_ = table(chosen.trials + fitted.trials)
-    model._keep(chosen, fitted, own, said, fitted.history[-1].total if fitted.history else 0)
+    model._keep(chosen, fitted, own, said)
 
 
 def _tree(kernel, warm=None, warps=(), warp=None, trials=(), notes=()) -> dict[str, Any]:
     """What is kept of a choice."""
     trials = [list(trial) for trial in trials]
     return {"kernel": kernel, "warm": warm, "warps": warps, "warp": warp, "trials": trials, "notes": list(notes)}
-
-
-def _chosen(tree: dict[str, Any], raw: Dataset, few: Dataset, scaling: Standardiser, precision: str) -> Chosen:
-    """What a search chose, with the sample as the model sees it."""
-    warps, warp, y = tree["warps"], tree["warp"], np.asarray(few.y)
-    if any(each is not None for each in warps):
-        scaling = replace(scaling, warps=tuple(warps))
-    y = y if warp is None else warp(y)
-    data = dataset(scaling.inputs(raw.X, precision), y, dtype=precision)
-    trials = tuple(Trial(*trial) for trial in tree["trials"])
-    warm = None if tree["warm"] is None else Warm(tree["warm"])
-    return Chosen(tree["kernel"], data, scaling, warm, warp, 0.0, trials)

@@ -136,7 +136,6 @@ class Constant(AbstractKernel):
     variance: Positive = positive(default=1.0)
 
     def __call__(self, X: Float[Array, "N D"], Z: Float[Array, "M D"]) -> Float[Array, "N M"]:
-        """[k(xᵢ, zⱼ)]."""
         return jnp.broadcast_to(jnp.asarray(self.variance, X.dtype), (X.shape[0], Z.shape[0]))
 
     def diag(self, X: Float[Array, "N D"]) -> Float[Array, " N"]:
@@ -160,7 +159,6 @@ class AbstractCombination(AbstractKernel):
         return type(self)(tuple(k.ard(D) for k in self.kernels))  # pyright: ignore[reportCallIssue]
 
     def __call__(self, X: Float[Array, "N D"], Z: Float[Array, "M D"]) -> Float[Array, "N M"]:
-        """[k(xᵢ, zⱼ)]."""
         return reduce(self.operation, [k(X, Z) for k in self.kernels])
 
     def prepare(self, Z: Float[Array, "M D"]) -> tuple:
@@ -168,12 +166,10 @@ class AbstractCombination(AbstractKernel):
         return tuple(k.prepare(Z) for k in self.kernels)
 
     def from_prepared(self, prepared: tuple, X: Float[Array, "N D"]) -> Float[Array, "M N"]:
-        """[k(zᵢ, xⱼ)]."""
         pairs = zip(self.kernels, prepared, strict=True)
         return reduce(self.operation, [k.from_prepared(part, X) for k, part in pairs])
 
     def diag(self, X: Float[Array, "N D"]) -> Float[Array, " N"]:
-        """[k(xᵢ, xᵢ)]."""
         return reduce(self.operation, [k.diag(X) for k in self.kernels])
 
 
@@ -201,7 +197,37 @@ def _nested(kernel: AbstractKernel, brief: bool, precedence: int) -> str:
     return f"({text})" if kernel.precedence < precedence else text
 
 
-class On(AbstractKernel):
+class AbstractOfRows(AbstractKernel):
+    """A kernel of a function of the rows."""
+
+    kernel: eqx.AbstractVar[AbstractKernel]
+
+    @abstractmethod
+    def seen(self, X: Float[Array, "N D"]) -> Float[Array, "N K"]:
+        """What the kernel inside sees of the rows."""
+
+    def wide(self) -> AbstractKernel:
+        """The kernel inside."""
+        return self.kernel
+
+    def __call__(self, X: Float[Array, "N D"], Z: Float[Array, "M D"]) -> Float[Array, "N M"]:
+        """[k(xᵢ, zⱼ)] of what it sees."""
+        return self.wide()(self.seen(X), self.seen(Z))
+
+    def prepare(self, Z: Float[Array, "M D"]) -> Any:
+        """Of what it sees."""
+        return self.wide().prepare(self.seen(Z))
+
+    def from_prepared(self, prepared: Any, X: Float[Array, "N D"]) -> Float[Array, "M N"]:
+        """[k(zᵢ, xⱼ)] of what it sees."""
+        return self.wide().from_prepared(prepared, self.seen(X))
+
+    def diag(self, X: Float[Array, "N D"]) -> Float[Array, " N"]:
+        """k(x, x) of what it sees."""
+        return self.wide().diag(self.seen(X))
+
+
+class On(AbstractOfRows):
     """`kernel` on the given input columns (active dimensions)."""
 
     kernel: AbstractKernel
@@ -221,28 +247,13 @@ class On(AbstractKernel):
             raise ValueError(f"a kernel is on columns {self.columns}, but the inputs have {D}, which are 0 to {D - 1}")
         return len(self.columns)
 
-    def __call__(self, X: Float[Array, "N D"], Z: Float[Array, "M D"]) -> Float[Array, "N M"]:
-        """[k(xᵢ, zⱼ)] of the chosen columns."""
-        return self.kernel(self._chosen(X), self._chosen(Z))
-
-    def prepare(self, Z: Float[Array, "M D"]) -> Any:
-        """The chosen columns of Z."""
-        return self.kernel.prepare(self._chosen(Z))
-
-    def from_prepared(self, prepared: Any, X: Float[Array, "N D"]) -> Float[Array, "M N"]:
-        """[k(zᵢ, xⱼ)] of the chosen columns."""
-        return self.kernel.from_prepared(prepared, self._chosen(X))
-
-    def diag(self, X: Float[Array, "N D"]) -> Float[Array, " N"]:
-        """k(x, x) of the chosen columns."""
-        return self.kernel.diag(self._chosen(X))
-
-    def _chosen(self, X):
+    def seen(self, X: Float[Array, "N D"]) -> Float[Array, "N K"]:
+        """The chosen columns."""
         self.inner_columns(X.shape[1])  # JAX would clamp an index out of range
         return X[:, self.columns]
 
 
-class InUnits(AbstractKernel):
+class InUnits(AbstractOfRows):
     """`kernel` of scale ∘ x + mean: standardised inputs in the units of the user's table.
 
     Pseudo-points then move in standard deviations of the columns, while the kernel's lengthscales are in the units of
@@ -262,21 +273,9 @@ class InUnits(AbstractKernel):
         """In the units of the table, with the same columns' means and scales."""
         return InUnits(make(lengthscale * self.scale), self.mean, self.scale)
 
-    def __call__(self, X: Float[Array, "N D"], Z: Float[Array, "M D"]) -> Float[Array, "N M"]:
-        """[k(xᵢ, zⱼ)] of the rows in their units."""
-        return self.kernel(X * self.scale + self.mean, Z * self.scale + self.mean)
-
-    def prepare(self, Z: Float[Array, "M D"]) -> Any:
-        """Z in its units."""
-        return self.kernel.prepare(Z * self.scale + self.mean)
-
-    def from_prepared(self, prepared: Any, X: Float[Array, "N D"]) -> Float[Array, "M N"]:
-        """[k(zᵢ, xⱼ)] of the rows in their units."""
-        return self.kernel.from_prepared(prepared, X * self.scale + self.mean)
-
-    def diag(self, X: Float[Array, "N D"]) -> Float[Array, " N"]:
-        """k(x, x) of the rows in their units."""
-        return self.kernel.diag(X * self.scale + self.mean)
+    def seen(self, X: Float[Array, "N D"]) -> Float[Array, "N K"]:
+        """The rows in their units."""
+        return X * self.scale + self.mean
 
 
 def check_columns(kernel: AbstractKernel, D: int) -> None:

@@ -29,7 +29,6 @@ class Polynomial(AbstractKernel):
             raise ValueError(f"degree={self.degree!r} must be a positive whole number")
 
     def __call__(self, X: Float[Array, "N D"], Z: Float[Array, "M D"]) -> Float[Array, "N M"]:
-        """[k(xᵢ, zⱼ)]."""
         return ((X * self.variance) @ Z.T + self.offset) ** self.degree
 
     def diag(self, X: Float[Array, "N D"]) -> Float[Array, " N"]:
@@ -99,7 +98,6 @@ class ArcCosine(AbstractKernel):
     offset: Positive = positive(default=1.0)
 
     def __call__(self, X: Float[Array, "N D"], Z: Float[Array, "M D"]) -> Float[Array, "N M"]:
-        """[k(xᵢ, zⱼ)]."""
         norms = jnp.sqrt(self.diag(X))[:, None] * jnp.sqrt(self.diag(Z))
         return norms * _angular(((X * self.variance) @ Z.T + self.offset) / norms)
 
@@ -135,7 +133,6 @@ class Hamming(AbstractKernel):
         return eqx.tree_at(lambda k: k.lengthscale, self, np.broadcast_to(np.asarray(self.lengthscale), (D,)))
 
     def __call__(self, X: Float[Array, "N D"], Z: Float[Array, "M D"]) -> Float[Array, "N M"]:
-        """[k(xᵢ, zⱼ)]."""
         differ = (X[:, None, :] != Z[None, :, :]).astype(X.dtype)
         return self.variance * jnp.exp(-jnp.sum(differ / self.lengthscale, axis=-1))
 
@@ -157,7 +154,6 @@ class Coregion(AbstractKernel):
     column: int = eqx.field(static=True, default=0)
 
     def __call__(self, X: Float[Array, "N D"], Z: Float[Array, "M D"]) -> Float[Array, "N M"]:
-        """[k(xᵢ, zⱼ)]."""
         x, z = self._indicators(X), self._indicators(Z)
         return (x @ self.factor) @ (z @ self.factor).T + (x * self.own) @ z.T
 
@@ -190,12 +186,10 @@ class Changepoint(AbstractKernel):
         return Changepoint((before.ard(D), after.ard(D)), self.location, self.width, self.column)
 
     def __call__(self, X: Float[Array, "N D"], Z: Float[Array, "M D"]) -> Float[Array, "N M"]:
-        """[k(xᵢ, zⱼ)]."""
         parts = zip(self._shares(X), self._shares(Z), self.kernels, strict=True)
         return sum(s[:, None] * kernel(X, Z) * t for s, t, kernel in parts)  # pyright: ignore[reportReturnType]
 
     def diag(self, X: Float[Array, "N D"]) -> Float[Array, " N"]:
-        """k(x, x)."""
         parts = zip(self._shares(X), self.kernels, strict=True)
         return sum(s**2 * kernel.diag(X) for s, kernel in parts)  # pyright: ignore[reportReturnType]
 

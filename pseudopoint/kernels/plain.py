@@ -15,7 +15,6 @@ class Linear(AbstractKernel):
     variance: Scale = positive(default=1.0)
 
     def __call__(self, X: Float[Array, "N D"], Z: Float[Array, "M D"]) -> Float[Array, "N M"]:
-        """[k(xᵢ, zⱼ)]."""
         return (X * self.variance) @ Z.T
 
     def diag(self, X: Float[Array, "N D"]) -> Float[Array, " N"]:
@@ -29,7 +28,6 @@ class White(AbstractKernel):
     variance: Positive = positive(default=1.0)
 
     def __call__(self, X: Float[Array, "N D"], Z: Float[Array, "M D"]) -> Float[Array, "N M"]:
-        """[k(xᵢ, zⱼ)]."""
         return self.variance * jnp.all(X[:, None, :] == Z[None, :, :], axis=-1).astype(X.dtype)
 
     def diag(self, X: Float[Array, "N D"]) -> Float[Array, " N"]:

@@ -13,7 +13,16 @@ from ..params import positive
 from .base import AbstractKernel, Positive, Scale
 from .distance import Anchored, anchored, squared_distance_from
 
-__all__ = ["AbstractStationary", "Matern12", "Matern32", "Matern52", "Periodic", "RBF", "RationalQuadratic"]
+__all__ = [
+    "AbstractOfDistance",
+    "AbstractStationary",
+    "Matern12",
+    "Matern32",
+    "Matern52",
+    "Periodic",
+    "RBF",
+    "RationalQuadratic",
+]
 
 
 def _profile(value, slope):
@@ -48,40 +57,45 @@ _matern52 = _profile(
 )
 
 
-def _wide(kernel, D):
-    lengthscale = np.broadcast_to(np.asarray(kernel.lengthscale), (D,))
-    return eqx.tree_at(lambda k: k.lengthscale, kernel, lengthscale)
-
-
-class AbstractStationary(AbstractKernel):
-    """k(x, z) = variance · κ(r²)."""
+class AbstractOfDistance(AbstractKernel):
+    """k(x, z) = variance · κ(r²), r the distance of both rows where `placed` has them."""
 
     lengthscale: eqx.AbstractVar[Scale]
     variance: eqx.AbstractVar[Positive]
 
     def ard(self, D: int) -> AbstractKernel:
         """One lengthscale for each of D columns."""
-        return _wide(self, D)
+        return eqx.tree_at(lambda k: k.lengthscale, self, np.broadcast_to(np.asarray(self.lengthscale), (D,)))
+
+    @abstractmethod
+    def placed(self, X: Float[Array, "N D"]) -> Float[Array, "N K"]:
+        """Where the rows are."""
 
     @abstractmethod
     def profile(self, r2: Float[Array, "N M"]) -> Float[Array, "N M"]:
         """κ(r²), with κ(0) = 1."""
 
     def __call__(self, X: Float[Array, "N D"], Z: Float[Array, "M D"]) -> Float[Array, "N M"]:
-        """[k(xᵢ, zⱼ)]."""
         return self.from_prepared(self.prepare(X), Z)
 
     def prepare(self, Z: Float[Array, "M D"]) -> Anchored:
-        """Z/ℓ with its centre."""
-        return anchored(Z / self.lengthscale)
+        """The places of Z with their centre."""
+        return anchored(self.placed(Z))
 
     def from_prepared(self, prepared: Anchored, X: Float[Array, "N D"]) -> Float[Array, "M N"]:
-        """[k(zᵢ, xⱼ)]."""
-        return self.variance * self.profile(squared_distance_from(prepared, X / self.lengthscale))
+        return self.variance * self.profile(squared_distance_from(prepared, self.placed(X)))
 
     def diag(self, X: Float[Array, "N D"]) -> Float[Array, " N"]:
         """variance · 1."""
         return self.variance * jnp.ones_like(X[:, 0])
+
+
+class AbstractStationary(AbstractOfDistance):
+    """k(x, z) = variance · κ(r²), r² = Σ_d (x_d − z_d)²/lengthscale_d²."""
+
+    def placed(self, X: Float[Array, "N D"]) -> Float[Array, "N K"]:
+        """X/ℓ."""
+        return X / self.lengthscale
 
 
 class RBF(AbstractStationary):
@@ -140,7 +154,7 @@ class RationalQuadratic(AbstractStationary):
         return jnp.exp(-self.alpha * jnp.log1p(r2 / (2 * self.alpha)))
 
 
-class Periodic(AbstractKernel):
+class Periodic(AbstractOfDistance):
     """variance · exp(−2 Σ_d sin²(π(x_d − z_d)/p_d)/ℓ_d²) (MacKay).
 
     With φ(x) = (cos 2πx/p, sin 2πx/p)/ℓ we have ‖φ(x) − φ(z)‖² = 4 Σ sin²(π(x − z)/p)/ℓ², a squared exponential of φ.
@@ -150,27 +164,12 @@ class Periodic(AbstractKernel):
     variance: Positive = positive(default=1.0)
     period: Scale = positive(default=1.0)
 
-    def ard(self, D: int) -> AbstractKernel:
-        """One lengthscale for each of D columns; the period stays as it is."""
-        return _wide(self, D)
-
-    def __call__(self, X: Float[Array, "N D"], Z: Float[Array, "M D"]) -> Float[Array, "N M"]:
-        """[k(xᵢ, zⱼ)]."""
-        return self.from_prepared(self.prepare(X), Z)
-
-    def prepare(self, Z: Float[Array, "M D"]) -> Anchored:
-        """φ(Z) with its centre."""
-        return anchored(self._circle(Z))
-
-    def from_prepared(self, prepared: Anchored, X: Float[Array, "N D"]) -> Float[Array, "M N"]:
-        """[k(zᵢ, xⱼ)]."""
-        return self.variance * _rbf(squared_distance_from(prepared, self._circle(X)))
-
-    def _circle(self, X):
+    def placed(self, X: Float[Array, "N D"]) -> Float[Array, "N K"]:
+        """φ(X)."""
         period = jnp.broadcast_to(self.period, X.shape).astype(X.dtype)
         angle = (2 * jnp.pi) * (lax.rem(X, period) / period)  # the remainder is exact: far from 0 no digit is lost
         return jnp.concatenate([jnp.cos(angle) / self.lengthscale, jnp.sin(angle) / self.lengthscale], axis=1)
 
-    def diag(self, X: Float[Array, "N D"]) -> Float[Array, " N"]:
-        """variance · 1."""
-        return self.variance * jnp.ones_like(X[:, 0])
+    def profile(self, r2: Float[Array, "N M"]) -> Float[Array, "N M"]:
+        """exp(−r²/2)."""
+        return _rbf(r2)

@@ -9,12 +9,12 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ..params import positive
-from .base import AbstractKernel, Scale
+from .base import AbstractKernel, AbstractOfRows, Scale
 
 __all__ = ["Tied"]
 
 
-class Tied(AbstractKernel):
+class Tied(AbstractOfRows):
     """`kernel` of scale ∘ x, where column d has the number `groups[d]` of every field of the kernel that has one number
     a column: G lengthscales for D columns. `scale` is not learned.
 
@@ -57,18 +57,6 @@ class Tied(AbstractKernel):
         at = lambda kernel: [getattr(kernel, name) for name in shared]
         return eqx.tree_at(at, self.kernel, list(shared.values())) if shared else self.kernel
 
-    def __call__(self, X: Float[Array, "N D"], Z: Float[Array, "M D"]) -> Float[Array, "N M"]:
-        """[k(xᵢ, zⱼ)]."""
-        return self.wide()(X * self.scale, Z * self.scale)
-
-    def prepare(self, Z: Float[Array, "M D"]) -> Any:
-        """scale ∘ Z, as the kernel inside has it."""
-        return self.wide().prepare(Z * self.scale)
-
-    def from_prepared(self, prepared: Any, X: Float[Array, "N D"]) -> Float[Array, "M N"]:
-        """[k(zᵢ, xⱼ)]."""
-        return self.wide().from_prepared(prepared, X * self.scale)
-
-    def diag(self, X: Float[Array, "N D"]) -> Float[Array, " N"]:
-        """k(x, x)."""
-        return self.wide().diag(X * self.scale)
+    def seen(self, X: Float[Array, "N D"]) -> Float[Array, "N K"]:
+        """scale ∘ x."""
+        return X * self.scale

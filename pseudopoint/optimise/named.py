@@ -104,16 +104,19 @@ tight, vfe = Chosen(collapsed, True), Chosen(collapsed, False)
 tight_elbo, standard_elbo = Chosen(_elbo, True), Chosen(_elbo, False)
 
 
-def _points(model: Model) -> Any:
+def points(model: Model) -> Any:
+    """The model's pseudo-points."""
     return model.posterior.points
 
 
-def _q(model: Model) -> Any:
+def posterior_q(model: Model) -> Any:
+    """The model's q."""
     return model.posterior.q
 
 
-def _frozen(options: Options) -> tuple:
-    return () if options.learn_inducing else (_points,)
+def held_points(options: Any) -> tuple:
+    """What does not move where pseudo-points are to stay, by options or settings."""
+    return () if options.learn_inducing else (points,)
 
 
 # --- Minibatches -----------------------------------------------------------------------------------------------------
@@ -152,7 +155,7 @@ def _descent(N, options):
     return optax.chain(optax.scale(1 / N), optax.sgd(optax.cosine_decay_schedule(rate, options.steps)))
 
 
-def _adam(options):
+def _adam(N, options):
     return adam(options.learning_rate or RATE, options.steps)
 
 
@@ -171,37 +174,32 @@ def _gamma(options, default: Schedule) -> Schedule:
     return options.gamma if callable(options.gamma) else constant(float(options.gamma))
 
 
+def _slow(N, B, options) -> Schedule:
+    """Steps of q that are small enough for hyperparameters to move with it."""
+    return _gamma(options, averaging(N, B, 5.0, 0.1))
+
+
 def _natural(N, B, options):
     return NaturalGradient(_gamma(options, averaging(N, B)), tight=options.tight)
 
 
-def _natural_and_adam(N, B, options, dual=False):
-    gamma = _gamma(options, averaging(N, B, 5.0, 0.1))
-    return NaturalGradient(gamma, _adam(options), _frozen(options), options.tight, dual)
+def _natural_beside(others, N, B, options, dual=False):
+    return NaturalGradient(_slow(N, B, options), others(N, options), held_points(options), options.tight, dual)
 
 
 def _alternating(N, B, options):
     """Adam's step on all but q, then a natural one on q from where it arrived (Salimbeni et al. 2018, 5.3)."""
-    natural = NaturalGradient(_gamma(options, averaging(N, B, 5.0, 0.1)), tight=options.tight)
-    return Alternate(Optax(_adam(options), (_q, *_frozen(options)), options.tight), natural)
+    natural = NaturalGradient(_slow(N, B, options), tight=options.tight)
+    return Alternate(Optax(_adam(N, options), (posterior_q, *held_points(options)), options.tight), natural)
 
 
-def _natural_and_descent(N, B, options):
-    gamma = _gamma(options, averaging(N, B, 5.0, 0.1))
-    return NaturalGradient(gamma, _descent(N, options), _frozen(options), options.tight)
-
-
-def _all_by_adam(N, B, options):
-    return Optax(_adam(options), _frozen(options), options.tight)
-
-
-def _all_by_descent(N, B, options):
-    return Optax(_descent(N, options), _frozen(options), options.tight)
+def _ordinary(by, N, B, options):
+    return Optax(by(N, options), held_points(options), options.tight)
 
 
 def _averaged(N, B, options):
     descent = _descent(N, options)
-    return SAG(descent, descent, _frozen(options), options.tight)
+    return SAG(descent, descent, held_points(options), options.tight)
 
 
 def _sites(N, B, options):
@@ -216,7 +214,7 @@ def _with_own_q(minimise, max_iter):
 
     def run(model, data, options, progress):
         model = in_coordinates(model, MeanChol)
-        return _maximum(minimise, max_iter, _elbo, model, _frozen(options), data, options, progress)
+        return _maximum(minimise, max_iter, _elbo, model, held_points(options), data, options, progress)
 
     return run
 
@@ -228,7 +226,7 @@ def _with_best_q(minimise, max_iter):
         if model.likelihood.gaussian_noise is None:
             name = model.likelihood.name
             raise FitError(f"q can be integrated out for a Gaussian likelihood, not for {name}: use 'NGD+Adam'")
-        frozen = (_q, *_frozen(options))
+        frozen = (posterior_q, *held_points(options))
         result = _maximum(minimise, max_iter, collapsed, model, frozen, data, options, progress)
         return result._replace(model=_settled(result.model, data))
 
@@ -260,19 +258,19 @@ OPTIMISERS: dict[str, Optimiser] = {
     # Salimbeni, Eleftheriadis and Hensman 2018
     "NGD": Optimiser("svgp", _steps(MeanPrecision, _natural)),
     "NGD+Adam": Optimiser("svgp", _steps(MeanPrecision, _alternating)),
-    "Adam": Optimiser("svgp", _steps(MeanChol, _all_by_adam)),
-    "GD": Optimiser("svgp", _steps(MeanChol, _all_by_descent)),
+    "Adam": Optimiser("svgp", _steps(MeanChol, partial(_ordinary, _adam))),
+    "GD": Optimiser("svgp", _steps(MeanChol, partial(_ordinary, _descent))),
     "L-BFGS": Optimiser("svgp", _OWN_Q),
     # Izmailov: pseudo-points fixed
-    "svi-natural": Optimiser("svgp", _fixed_points(_steps(MeanPrecision, _natural_and_descent))),
+    "svi-natural": Optimiser("svgp", _fixed_points(_steps(MeanPrecision, partial(_natural_beside, _descent)))),
     "svi-SAG": Optimiser("svgp", _fixed_points(_steps(MeanChol, _averaged))),
-    "svi-FG": Optimiser("svgp", _fixed_points(_steps(MeanChol, _all_by_descent, whole=True))),
+    "svi-FG": Optimiser("svgp", _fixed_points(_steps(MeanChol, partial(_ordinary, _descent), whole=True))),
     "svi-L-BFGS-B": Optimiser("svgp", _fixed_points(_OWN_Q)),
     "vi-means": Optimiser("collapsed", _fixed_points(_BEST_Q)),
     "means-L-BFGS-B": Optimiser("collapsed", _fixed_points(_BEST_Q)),
     "means-PN": Optimiser("collapsed", _fixed_points(_with_best_q(projected_newton, 50))),
     # Beyond the papers
-    "NGD+Adam, one pass": Optimiser("svgp", _steps(MeanPrecision, _natural_and_adam)),
-    "t-SVGP": Optimiser("svgp", _steps(MeanPrecision, partial(_natural_and_adam, dual=True))),
+    "NGD+Adam, one pass": Optimiser("svgp", _steps(MeanPrecision, partial(_natural_beside, _adam))),
+    "t-SVGP": Optimiser("svgp", _steps(MeanPrecision, partial(_natural_beside, _adam, dual=True))),
     "sites": Optimiser("svgp", _steps(MeanPrecision, _sites)),
 }

@@ -16,7 +16,7 @@ from jaxtyping import Array, Float, Int
 
 from ..gaussians import AbstractGaussian
 from ..kernels import AbstractKernel
-from ..linalg import Factor, Scalar, default_jitter, factorise, quad_diag, transposed_product
+from ..linalg import Factor, Scalar, default_jitter, dots, factorise, quad_diag, transposed_product
 from ..params import Number
 from .base import (
     AbstractBasis,
@@ -250,8 +250,8 @@ class InverseHybrid(AbstractDecoupled):
         return self._inverse(basis, jnp.concatenate([jnp.asarray(self.a), jnp.asarray(self.b)]), self.B)
 
 
-class OrthogonalBasis(eqx.Module):
-    """Whitened features of Z, and the kernel functions of O without the part that Z explains."""
+class OrthogonalBasis(AbstractBasis):
+    """Whitened features of Z, and the kernel functions of O without the part that Z explains, of covariance C at O."""
 
     kernel: AbstractKernel
     Z: Float[Array, "M D"]
@@ -263,18 +263,24 @@ class OrthogonalBasis(eqx.Module):
     @staticmethod
     def of(posterior: Any, kernel: AbstractKernel, Kuu: Factor | None = None) -> "OrthogonalBasis":
         """The basis of any posterior with Z, O and jitter. It factorises C = K_OO − A_OᵀA_O + εI, and K_uu if that is
-        not given."""
+        not given. Where O is close to Z, C is of the size of ε; relative to C, ε would be rounding error."""
         Z, O = jnp.asarray(posterior.Z), jnp.asarray(posterior.O)
         Kuu = prior_factor(kernel, Z, posterior.jitter) if Kuu is None else Kuu
         A_O = Kuu.whiten(kernel(Z, O))
-        nugget = _nugget(kernel, O, posterior.jitter) * jnp.eye(O.shape[0], dtype=O.dtype)
-        C = kernel(O, O) - transposed_product(A_O, A_O) + nugget
-        return OrthogonalBasis(kernel, Z, O, Kuu, A_O, factorise(C))
+        nugget = _nugget(kernel, O, posterior.jitter)
+        C = factorise(kernel(O, O) - transposed_product(A_O, A_O) + nugget * jnp.eye(len(O), dtype=O.dtype))
+        return OrthogonalBasis(kernel, Z, O, Kuu, A_O, Factor(C.K, C.L, C.inverse, C.jitter + nugget))
 
     def __call__(self, X: Float[Array, "N D"]) -> tuple[Float[Array, "M N"], Float[Array, "G N"], Float[Array, " N"]]:
         """A = L⁻¹K_uf, c(O, X) = K_Of − A_OᵀA, and the residual dᵢ given u."""
         A, d = features(self.kernel, self.Kuu, self.Z, X)
         return A, self.kernel(self.O, X) - transposed_product(self.A_O, A), d
+
+    def rows(self, X: Float[Array, "N D"]) -> tuple[Float[Array, "M N"], Float[Array, "G N"], Float[Array, " N"]]:
+        """The features of `SolveGP`: aᵢ, cᵢ = L_c⁻¹c(O, xᵢ) with C = L_cL_cᵀ, and the residual kᵢᵢ − ‖aᵢ‖² − ‖cᵢ‖²."""
+        A, c, d = self(X)
+        c = self.C.whiten(c)
+        return A, c, jnp.maximum(d - dots(c, c), 0)
 
 
 def _nugget(kernel, O, jitter) -> Scalar:

@@ -8,19 +8,10 @@ from jaxtyping import Array, Float
 
 from ..gaussians import AbstractGaussian, MeanPrecision
 from ..kernels import AbstractKernel
-from ..linalg import Factor, Scalar, default_jitter, dots, factorise, quad_diag, transposed_product
+from ..linalg import Scalar, dots, factorise, quad_diag
 from ..params import Number
-from .base import (
-    AbstractBasis,
-    AbstractPosterior,
-    AbstractProjection,
-    Marginals,
-    Points,
-    Predictor,
-    directions,
-    log_standard_normal,
-    prior_factor,
-)
+from .base import AbstractPosterior, AbstractProjection, Marginals, Points, Predictor, directions, log_standard_normal
+from .orthogonal import OrthogonalBasis
 
 __all__ = ["BlockOptimum", "SolveBasis", "SolveGP", "SolveProjection", "block_optimum"]
 
@@ -32,21 +23,7 @@ class Moments(NamedTuple):
     cov: Float[Array, "M M"]
 
 
-class SolveBasis(AbstractBasis):
-    """Features aᵢ = L⁻¹k_ui of Z, and cᵢ = L_c⁻¹(k_Oi − A_Oᵀaᵢ) of O given Z, A_O = L⁻¹K_uO."""
-
-    kernel: AbstractKernel
-    Z: Float[Array, "M D"]
-    O: Float[Array, "M2 D"]
-    Kuu: Factor
-    AO: Float[Array, "M M2"]
-    C: Factor
-
-    def rows(self, X: Float[Array, "N D"]) -> tuple[Float[Array, "M N"], Float[Array, "M2 N"], Float[Array, " N"]]:
-        """aᵢ, cᵢ and the residual kᵢᵢ − ‖aᵢ‖² − ‖cᵢ‖²."""
-        A = self.Kuu.whiten(self.kernel(self.Z, X))
-        C = self.C.whiten(self.kernel(self.O, X) - transposed_product(self.AO, A))
-        return A, C, jnp.maximum(self.kernel.diag(X) - dots(A, A) - dots(C, C), 0)
+SolveBasis = OrthogonalBasis  # aᵢ = L⁻¹k_ui, and cᵢ = L_c⁻¹(k_Oi − A_Oᵀaᵢ) of O given Z, A_O = L⁻¹K_uO
 
 
 class SolveProjection(AbstractProjection):
@@ -57,7 +34,7 @@ class SolveProjection(AbstractProjection):
     """
 
     stacks: ClassVar[bool] = True
-    basis: SolveBasis
+    basis: OrthogonalBasis
     v: Moments
     w: Moments
     log_prior: Scalar
@@ -83,7 +60,7 @@ class SolveProjection(AbstractProjection):
         """
         at = self.basis
         first = jnp.pad(at.Kuu.inverse, ((0, 0), (0, len(at.O))))
-        second = jnp.concatenate([-at.C.inverse @ (at.AO.T @ at.Kuu.inverse), at.C.inverse], axis=1)
+        second = jnp.concatenate([-at.C.inverse @ (at.A_O.T @ at.Kuu.inverse), at.C.inverse], axis=1)
         blocks = directions(self.v.cov, first), directions(self.w.cov, second)
         W, s = (jnp.concatenate(parts) for parts in zip(*blocks, strict=True))
         points, alpha = jnp.concatenate([at.Z, at.O]), first.T @ self.v.mean + second.T @ self.w.mean
@@ -107,29 +84,16 @@ class SolveGP(AbstractPosterior):
     r: AbstractGaussian
     jitter: float | None = eqx.field(static=True, default=None)
 
-    def basis(self, kernel: AbstractKernel) -> SolveBasis:
+    def basis(self, kernel: AbstractKernel) -> OrthogonalBasis:
         """Two factorisations, of K_uu and of K_OO − A_OᵀA_O."""
-        Z, O = jnp.asarray(self.Z), jnp.asarray(self.O)
-        Kuu = prior_factor(kernel, Z, self.jitter)
-        AO = Kuu.whiten(kernel(Z, O))
-        C = _orthogonal_factor(kernel(O, O), AO, default_jitter(Z.dtype) if self.jitter is None else self.jitter)
-        return SolveBasis(kernel, Z, O, Kuu, AO, C)
+        return OrthogonalBasis.of(self, kernel)
 
-    def on(self, basis: SolveBasis) -> SolveProjection:
+    def on(self, basis: OrthogonalBasis) -> SolveProjection:
         """q(v)q(w)."""
         v, w = (Moments(jnp.asarray(q.mean), q.covariance()) for q in (self.q, self.r))
         log_prior = log_standard_normal(v.mean, v.cov) + log_standard_normal(w.mean, w.cov)
         entropy = self.q.entropy() + self.r.entropy()
         return SolveProjection(basis, v, w, log_prior, entropy)
-
-
-def _orthogonal_factor(KOO, AO, jitter) -> Factor:
-    """C = K_OO − A_OᵀA_O + εI, with ε relative to K_OO, as in the joint matrix of Z ∪ O. Where O is close to Z, C is of
-    the size of ε, and with a smaller ε it would be rounding error."""
-    C = KOO - transposed_product(AO, AO)
-    level = jitter * jnp.sum(jnp.diagonal(KOO)) / max(len(C), 1)
-    factor = factorise(C + level * jnp.eye(len(C), dtype=C.dtype))
-    return Factor(factor.K, factor.L, factor.inverse, factor.jitter + level)
 
 
 class BlockOptimum(NamedTuple):

@@ -21,6 +21,7 @@ from ..devices import Devices, over_devices
 from ..linalg import explain_failure
 from ..optimise.fullbatch import ROUND, FitError, Objective, OptimiseResult, best_q, lbfgsb_in_rounds
 from ..optimise.minibatch import with_q
+from ..optimise.named import held_points, posterior_q
 from ..params import Trainable, cast, trainable
 from ..posteriors import Model
 from ..starts.inducing import RACE_ROWS, sample
@@ -39,7 +40,6 @@ __all__ = [
     "maximise",
     "maximise_profile",
     "padded_to_bucket",
-    "points",
     "profile",
     "subset",
 ]
@@ -55,24 +55,9 @@ MIN_GAIN, MIN_GAIN_OF_A_ROW = 0.02, 1e-4
 WINDOW_OF_MANY_ROWS = 5  # iterations that must gain as much beyond `RACE_ROWS` rows, where each is expensive
 
 
-def posterior_q(model: Model) -> Any:
-    """The model's q."""
-    return model.posterior.q
-
-
-def points(model: Model) -> Any:
-    """The model's pseudo-points."""
-    return model.posterior.points
-
-
 def padded_to_bucket(data: Dataset) -> Dataset:
     """The rows, padded to a size that tables of like size share (`bucket`), so that they share programs too."""
     return padded(data, bucket(len(data)))
-
-
-def held_points(settings) -> tuple:
-    """What does not move where pseudo-points are to stay."""
-    return () if settings.learn_inducing else (points,)
 
 
 def least_gain(data: Dataset) -> float:
@@ -136,17 +121,6 @@ def maximise_profile(prior, model, data: Dataset, max_iter: int, progress, *froz
     return result, float(result.aux[1])
 
 
-@dataclass(frozen=True)
-class _Before:
-    """What the host computes of the rows before the objective is computed of (rows, that)."""
-
-    host: Callable[[Model, Dataset], Any]
-
-    def __call__(self, model, rows):
-        data, prior = rows
-        return (data, self.host(model, data)), prior
-
-
 def maximise(
     objective,
     prior,
@@ -194,7 +168,7 @@ def _penalised(objective, prior, numbers, data, host=None, resume=None, progress
         scale=float(np.count_nonzero(data.weight)),
         progress=progress,
         compile_mode=mode_of_evaluations(len(data) * (1 if host else M or len(data)) * C),
-        before=host and _Before(host),
+        before=host and (lambda model, given: ((given[0], host(model, given[0])), given[1])),  # of (rows, prior)
     )
 
 

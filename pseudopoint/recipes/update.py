@@ -29,6 +29,7 @@ from ..posteriors import (
     conditioned,
     with_points,
 )
+from ..starts.inducing import added
 from .objectives import padded_to_bucket
 
 __all__ = ["Updated", "add_points", "update", "update_varying"]
@@ -86,25 +87,10 @@ def _rows(data: Dataset, rows: np.ndarray) -> Dataset:
 def add_points(predictor: Any, X: np.ndarray, count: int) -> Any:
     """The same predictions with at most `count` pseudo-points more: rows of X of greatest conditional variance given
     the points, one after another (Burt et al. 2020), while any is left."""
-    chosen = _greedy(_first(predictor), X, count)
-    return _each(with_points, predictor, X[chosen]) if len(chosen) else predictor
-
-
-def _greedy(p: Predictor, X: Any, count: int) -> list[int]:
-    X = jnp.asarray(X)
-    w = np.asarray(p.W @ p.kernel(p.Zv, X))
-    left = np.asarray(p.kernel.diag(X)) - np.sum(w**2, axis=0)
-    least, chosen = 1e-6 * float(np.mean(np.asarray(p.kernel.diag(X)))), []
-    for _ in range(min(count, len(X))):
-        best = int(np.argmax(left))
-        if left[best] <= least:
-            break
-        column = np.asarray(p.kernel(X[best : best + 1], X))[0] - w[:, best] @ w
-        w = np.concatenate([w, (column / np.sqrt(left[best]))[None]])
-        left = left - w[-1] ** 2
-        left[best] = 0.0
-        chosen.append(best)
-    return chosen
+    first = _first(predictor)
+    Z = np.asarray(first.Zv)
+    more = added(first.kernel, Z, X, len(Z) + count)[len(Z) :]
+    return _each(with_points, predictor, more) if len(more) else predictor
 
 
 def _first(predictor: Any) -> Predictor:

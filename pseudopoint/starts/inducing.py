@@ -77,8 +77,9 @@ def rpcholesky(kernel: AbstractKernel, X: Rows, M: int, seed: int, lloyd_steps: 
     return _lloyd(X, Z, M, lloyd_steps, seed)
 
 
-def added(kernel: AbstractKernel, Z: Points, X: Rows, M: int, seed: int) -> Float[np.ndarray, "K D"]:
-    """Z and at most M − |Z| rows of X more, drawn in proportion to the variance that those before leave unexplained."""
+def added(kernel: AbstractKernel, Z: Points, X: Rows, M: int, seed: int | None = None) -> Float[np.ndarray, "K D"]:
+    """Z and at most M − |Z| rows of X more: each the one whose variance those before explain least or, with a `seed`,
+    drawn in proportion to that variance."""
     both = np.concatenate([Z, X])
     rows = _pivots(kernel, both, M, seed, len(Z))
     return np.concatenate([Z, both[rows[rows >= len(Z)]]])

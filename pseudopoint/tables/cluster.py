@@ -16,12 +16,12 @@ import pandas as pd
 import pyarrow as pa
 
 from pseudopoint.compilation import bucket, keeping_programs
-from pseudopoint.data import Dataset, Standardiser, drawn, in_chunks, take
+from pseudopoint.data import Dataset, drawn, in_chunks, take
 from pseudopoint.optimise.result import FitError
 from pseudopoint.processes import computing
 from pseudopoint.rows import CHUNK, Part, pull_chunks, sum_chunks
 from pseudopoint.tables.messages import TableError, refuse_repeated
-from pseudopoint.tables.rows import TableRows
+from pseudopoint.tables.rows import AbstractTableRows, TableRows
 from pseudopoint.tables.source import Part as Place
 from pseudopoint.tables.source import TableSource
 
@@ -95,7 +95,6 @@ class DaskSource:
         return int(self.starts[-1])
 
     def part(self, i: int, columns: Collection[str] | None = None) -> pd.DataFrame:
-        """As `Parts.part`."""
         return next(self.each(_itself, [i], columns))
 
     def each(self, function: Callable[[int, pd.DataFrame], Any], order: Sequence[int], columns=None) -> Iterator[Any]:
@@ -115,41 +114,19 @@ class DaskSource:
 
     def spread(self, rows: TableRows) -> Any:
         """As `Parts.spread`: the rows stay on the workers."""
-        return rows if self.client is None else DaskRows(rows, self)
+        return rows if self.client is None else DaskRows(self, rows.reader, rows.counts)
 
 
 @final
-class DaskRows:
-    """The rows of a fit on the workers of a cluster, encoded and scaled; `Rows` says what they are asked for.
+class DaskRows(AbstractTableRows):
+    """The rows of a fit on the workers of a cluster, encoded and scaled.
 
     Sums run where the rows are: one task for each worker, which carries the parameters and adds up the chunks of the
     parts that this worker holds; sums of workers are added in a tree. Minibatches and samples come to this process; of
     large batches (`batch_sum`) each worker draws those of its own parts.
     """
 
-    def __init__(self, rows: TableRows, source: DaskSource):
-        self.source, self._futures = source, None
-        self._rows = TableRows(rows.source, rows.reader, rows.counts, self._fetched)
-
-    def scaled(self, scaling: Standardiser, warp: Any, dtype: str) -> "DaskRows":
-        """The same rows, scaled in another way."""
-        return DaskRows(self._rows.scaled(scaling, warp, dtype), self.source)
-
-    def __len__(self) -> int:
-        return len(self._rows)
-
-    @property
-    def num_columns(self) -> int:
-        """D."""
-        return self._rows.num_columns
-
-    @property
-    def total_weight(self) -> float:
-        """N: every row has weight 1."""
-        return self._rows.total_weight
-
     def sum(self, function: Part, parameters: Any) -> Any:
-        """As `Rows.sum`."""
         return self._over_workers(sum_chunks, None, function, parameters)
 
     def batch_sum(self, function: Part, parameters: Any, batch_size: int, seed: int, step: int) -> Any:
@@ -159,38 +136,16 @@ class DaskRows:
         return self._over_workers(sum_chunks, (batch_size / len(self), seed, step), function, parameters)
 
     def pull(self, function: Part, parameters: Any, cotangents: Any) -> Any:
-        """As `Rows.pull`."""
         return self._over_workers(pull_chunks, None, function, parameters, cotangents)
-
-    def for_batches(self, batch_size: int) -> tuple["DaskRows", int]:
-        """As `Rows.for_batches`."""
-        return self, min(batch_size, len(self))
-
-    def minibatches(self, batch_size: int, seed: int, step: int, count: int) -> tuple[Dataset, np.ndarray]:
-        """As `Rows.minibatches`, by windows of parts as `TableRows`."""
-        return self._rows.minibatches(batch_size, seed, step, count)
-
-    def sample(self, size: int, seed: int) -> Dataset:
-        """As `Rows.sample`."""
-        return self._rows.sample(size, seed)
-
-    def log_slopes(self) -> float:
-        """As `TableRows.log_slopes`."""
-        return self._rows.log_slopes()
-
-    def close(self) -> None:
-        """Lets the workers forget the rows."""
-        self._rows.close()
-        self._futures = None
 
     def _held(self) -> dict[int, Any]:
         """Futures of the parts, by number. They are placed on the workers in turn, as many rows on each."""
-        if self._futures is None:
-            client, order, reader = self.source.client, self._rows.order, self._rows.reader
+        if not self._kept:
+            client, order, reader = self.source.client, self.order, self.reader
             workers = sorted(client.scheduler_info(n_workers=-1)["workers"])
             if not workers:
                 raise FitError("the cluster has no worker: start one, or wait until one has joined")
-            before = np.cumsum([0, *self._rows.counts[order][:-1]])
+            before = np.cumsum([0, *self.counts[order][:-1]])
             place = np.minimum(before * len(workers) // len(self), len(workers) - 1)
             futures = {}
             for w, worker in enumerate(workers):
@@ -198,10 +153,10 @@ class DaskRows:
                 tasks = self.source.tasks(reader, mine, reader.columns)
                 made = client.compute(tasks, workers=[worker], allow_other_workers=True)
                 futures |= dict(zip(mine, made, strict=True))
-            self._futures = futures
-        return self._futures
+            self._kept = futures
+        return self._kept
 
-    def _fetched(self, order: Sequence[int]) -> Iterator[Dataset]:
+    def _read(self, order: Sequence[int]) -> Iterator[Dataset]:
         futures = self._held()
         return _results([futures[i] for i in order])
 
@@ -212,11 +167,11 @@ class DaskRows:
         given = jax.tree.map(lambda x: np.asarray(x) if isinstance(x, jax.Array) else x, given)
         with client.as_current():
             distributed.wait(list(futures.values()))  # those that were lost are computed again
-        size, sums = min(CHUNK, bucket(int(self._rows.counts.max()))), []
+        size, sums = min(CHUNK, bucket(int(self.counts.max()))), []
         numbers = {future.key: i for i, future in futures.items()}
         for workers, mine in _by_worker(client, list(futures.values())):
             places = [numbers[future.key] for future in mine]
-            at = task, function, given, mine, places, batch, self._rows.reader.dtype, size
+            at = task, function, given, mine, places, batch, self.reader.dtype, size
             sums.append(submit(_on_worker, *at, workers=workers, allow_other_workers=bool(workers)))
         while len(sums) > FAN:
             sums = [submit(_added, sums[i : i + FAN]) for i in range(0, len(sums), FAN)]

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import NamedTuple, cast
 
 import numpy as np
@@ -100,7 +101,7 @@ def learn_table(
     tallies = [_Tally(column) for column in encoder.columns]
     counts, of_target, labels = np.zeros(len(source.parts), int), Moments(), Counter()
     columns = [encoder.target_name, *(column.name for column in encoder.columns)]
-    counted = source.each(_Counting(encoder, share, seed, check), range(len(source.parts)), columns)
+    counted = source.each(partial(_counted, encoder, share, seed, check), range(len(source.parts)), columns)
     for i, (rows, moments, texts, parts) in enumerate(counted):
         counts[i] = rows
         of_target += moments
@@ -119,29 +120,22 @@ def learn_table(
     return LearnedTable(encoder, counts, mean, spread, of_target, dict(labels), said)
 
 
-@dataclass(frozen=True)
-class _Counting:
+def _counted(
+    encoder: TableEncoder, share: float, seed: int, check: Callable, i: int, frame: pd.DataFrame
+) -> tuple[int, Moments, Counter, list["_Tally"]]:
     """What is counted of a part: its rows that have a target and are not held out, their targets, and each column."""
-
-    encoder: TableEncoder
-    share: float
-    seed: int
-    check: Callable[[np.ndarray, np.ndarray], None]
-
-    def __call__(self, i: int, frame: pd.DataFrame) -> tuple[int, Moments, Counter, list["_Tally"]]:
-        encoder = self.encoder
-        frame = without_words(tidy(frame), encoder.missing)
-        y = encoder.target(frame)
-        there = ~np.asarray(pd.isna(y))
-        if not encoder.classes:
-            self.check(y[there], np.asarray(frame.index)[there] + 1)
-        there &= ~held_out(len(frame), i, self.share, self.seed)
-        rows, y = frame.loc[there], y[there]
-        tallies = [_Tally(column) for column in encoder.columns]
-        for tally in tallies:
-            tally.count(rows)
-        classes = encoder.classes
-        return len(rows), Moments() if classes else Moments.of(y), Counter(y.tolist() if classes else ()), tallies
+    frame = without_words(tidy(frame), encoder.missing)
+    y = encoder.target(frame)
+    there = ~np.asarray(pd.isna(y))
+    if not encoder.classes:
+        check(y[there], np.asarray(frame.index)[there] + 1)
+    there &= ~held_out(len(frame), i, share, seed)
+    rows, y = frame.loc[there], y[there]
+    tallies = [_Tally(column) for column in encoder.columns]
+    for tally in tallies:
+        tally.count(rows)
+    classes = encoder.classes
+    return len(rows), Moments() if classes else Moments.of(y), Counter(y.tolist() if classes else ()), tallies
 
 
 def _sample(source: Parts, share: float, seed: int) -> tuple[pd.DataFrame, bool]:
@@ -151,25 +145,17 @@ def _sample(source: Parts, share: float, seed: int) -> tuple[pd.DataFrame, bool]
     if not whole and len(parts) > SAMPLE_PARTS:
         parts = np.linspace(0, len(parts) - 1, SAMPLE_PARTS).astype(int).tolist()
     rows = sum(source.parts[i].rows for i in parts)
-    sampling = _Sampling(share, seed, 1.0 if whole else SAMPLE_ROWS / rows)
-    return pd.concat(list(source.each(sampling, parts))), whole
+    portion = 1.0 if whole else SAMPLE_ROWS / rows
+    return pd.concat(list(source.each(partial(_sampled, share, seed, portion), parts))), whole
 
 
-@dataclass(frozen=True)
-class _Sampling:
-    """A part's rows that are not held out, or at most that portion of them."""
-
-    share: float
-    seed: int
-    portion: float
-
-    def __call__(self, i: int, frame: pd.DataFrame) -> pd.DataFrame:
-        frame = frame.loc[~held_out(len(frame), i, self.share, self.seed)]
-        size = int(np.ceil(len(frame) * self.portion))
-        if size >= len(frame):
-            return frame
-        chosen = np.random.default_rng([self.seed, i]).choice(len(frame), size, replace=False)
-        return frame.iloc[np.sort(chosen)]
+def _sampled(share: float, seed: int, portion: float, i: int, frame: pd.DataFrame) -> pd.DataFrame:
+    """The rows of a part that are not held out, or at most that portion of them."""
+    frame = frame.loc[~held_out(len(frame), i, share, seed)]
+    size = int(np.ceil(len(frame) * portion))
+    if size >= len(frame):
+        return frame
+    return frame.iloc[np.sort(np.random.default_rng([seed, i]).choice(len(frame), size, replace=False))]
 
 
 class _Tally:

@@ -1,20 +1,22 @@
 """Rows of a table on disk as `Rows`: encoded and scaled part by part, read ahead, and shuffled for minibatches."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any, final
 
+import jax
 import numpy as np
 import pandas as pd
 
-from pseudopoint.data import Dataset, Standardiser, in_chunks
-from pseudopoint.rows import Part, pull_chunks, sum_chunks
+from pseudopoint.data import Dataset, Standardiser, in_chunks, take
+from pseudopoint.rows import Part, joined, pull_chunks, sum_chunks
 from pseudopoint.tables.encoder import TableEncoder
 from pseudopoint.tables.learning import held_out
 from pseudopoint.tables.source import Parts
 
-__all__ = ["PartReader", "TableRows"]
+__all__ = ["AbstractTableRows", "PartReader", "TableRows"]
 
 BUFFER = 262_144  # rows of a window, at least, among which minibatches are mixed
 SAMPLE_PARTS = 64  # of which a sample is drawn, at most
@@ -57,57 +59,48 @@ class PartReader:
         return frame.loc[there], self.scaling.target(self.target(y[there]))
 
 
-@final
-class TableRows:
-    """The rows of a source as a `PartReader` reads them; `Rows` says what they are asked for.
-
-    `counts` are the rows of each part. `read` gives some parts as the reader makes them; by default it reads them from
-    the source. Nothing but one window of minibatches is kept.
+class AbstractTableRows(ABC):
+    """The rows of a source as a `PartReader` reads them; `Rows` says what they are asked for. `counts` are the rows of
+    each part.
 
     Minibatches: in each epoch the parts are permuted by the generator of [seed, epoch]; consecutive ones make windows
     of at least `BUFFER` rows, which are permuted by that of [seed, epoch, 1 + window]; batches are cut from the
     windows as they follow each other. A table of one window is permuted as in memory.
     """
 
-    def __init__(self, source: Parts, reader: PartReader, counts: np.ndarray, read: Any = None):
-        self.source, self.reader, self.counts = source, reader, counts
+    def __init__(self, source: Parts, reader: PartReader, counts: np.ndarray):
+        self.source: Any = source
+        self.reader, self.counts = reader, counts
         self.starts = np.concatenate([[0], np.cumsum(counts)]).astype(int)
-        self._read: Callable[[Sequence[int]], Iterator[Dataset]] = read or self._from_source
         self._whole: Dataset | None = None  # all rows, where they are one window
         self._windows: dict[tuple[int, int, int], Future] = {}
+        self._kept: dict[int, Any] = {}  # parts that a cluster holds
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="window")
 
-    def scaled(self, scaling: Standardiser, warp: Any, dtype: str) -> "TableRows":
+    @abstractmethod
+    def _read(self, order: Sequence[int]) -> Iterator[Dataset]:
+        """Some parts as the reader makes them."""
+
+    def scaled(self, scaling: Standardiser, warp: Any, dtype: str) -> "AbstractTableRows":
         """The same rows, scaled in another way."""
-        return TableRows(self.source, replace(self.reader, scaling=scaling, warp=warp, dtype=dtype), self.counts)
+        reader = replace(self.reader, scaling=scaling, warp=warp, dtype=dtype)
+        return type(self)(self.source, reader, self.counts)
 
     def __len__(self) -> int:
         return int(self.starts[-1])
 
     @property
     def num_columns(self) -> int:
-        """D."""
         return len(self.reader.scaling.columns)
 
     @property
     def total_weight(self) -> float:
-        """N: every row has weight 1."""
         return float(len(self))
 
-    def sum(self, function: Part, parameters: Any) -> Any:
-        """As `Rows.sum`."""
-        return sum_chunks(function, parameters, self._chunks())
-
-    def pull(self, function: Part, parameters: Any, cotangents: Any) -> Any:
-        """As `Rows.pull`."""
-        return pull_chunks(function, parameters, cotangents, self._chunks())
-
-    def for_batches(self, batch_size: int) -> tuple["TableRows", int]:
-        """As `Rows.for_batches`."""
+    def for_batches(self, batch_size: int) -> tuple[Any, int]:
         return self, min(batch_size, len(self))
 
     def minibatches(self, batch_size: int, seed: int, step: int, count: int) -> tuple[Dataset, np.ndarray]:
-        """As `Rows.minibatches`."""
         at, last, pieces, N = step * batch_size, (step + count) * batch_size, [], len(self)
         while at < last:
             epoch, place = divmod(at, N)
@@ -117,11 +110,11 @@ class TableRows:
             data, rows = self._window(seed, epoch, w, windows)
             start = place - (ends[w] - len(rows))
             stop = min(len(rows), start + last - at)
-            pieces.append((_rows(data, slice(start, stop)), rows[start:stop]))
+            pieces.append((take(data, np.arange(start, stop)), rows[start:stop]))
             at += int(stop - start)
         stack = lambda *x: np.concatenate(x).reshape(count, batch_size, *x[0].shape[1:])
-        fields = [stack(*(getattr(data, name) for data, _ in pieces)) for name in ("X", "y", "weight", "noise")]
-        return Dataset(*fields), stack(*(rows for _, rows in pieces))
+        batches, numbers = zip(*pieces, strict=True)
+        return jax.tree.map(stack, *batches), stack(*numbers)
 
     def sample(self, size: int, seed: int) -> Dataset:
         """As `Rows.sample`; from at most 64 parts, evenly spaced, where there are more."""
@@ -135,8 +128,8 @@ class TableRows:
         pieces = []
         for i, end, data in zip(parts, ends, self._read(parts.tolist()), strict=True):
             start = end - self.counts[i]
-            pieces.append(_rows(data, chosen[(chosen >= start) & (chosen < end)] - start))
-        return _together(pieces)
+            pieces.append(take(data, chosen[(chosen >= start) & (chosen < end)] - start))
+        return joined(pieces)
 
     def log_slopes(self) -> float:
         """Σ log w′(y) of the warp over all rows, 0 without one: one more pass."""
@@ -149,14 +142,9 @@ class TableRows:
         return np.flatnonzero(self.counts).tolist()
 
     def close(self) -> None:
-        """Ends the thread that reads windows."""
+        """Ends the thread that reads windows, and lets a cluster forget the rows."""
         self._pool.shutdown(cancel_futures=True)
-
-    def _from_source(self, order: Sequence[int]) -> Iterator[Dataset]:
-        return self.source.each(self.reader, order, self.reader.columns)
-
-    def _chunks(self) -> Iterator[Dataset]:
-        return in_chunks(self._read(self.order), len(self))
+        self._kept = {}
 
     def _plan(self, seed: int, epoch: int) -> list[np.ndarray]:
         """The parts of each window of an epoch."""
@@ -187,17 +175,25 @@ class TableRows:
 
     def _shuffled(self, key: tuple[int, int, int], parts: np.ndarray, only: bool) -> tuple[Dataset, np.ndarray]:
         seed, epoch, w = key
-        data = self._whole if only and self._whole is not None else _together(list(self._read(parts.tolist())))
+        data = self._whole if only and self._whole is not None else joined(list(self._read(parts.tolist())))
         self._whole = data if only else None
         rows = np.concatenate([np.arange(int(self.starts[i]), int(self.starts[i + 1])) for i in parts])
         order = np.random.default_rng([seed, epoch] if only else [seed, epoch, 1 + w]).permutation(len(rows))
-        return _rows(data, order), rows[order]
+        return take(data, order), rows[order]
 
 
-def _rows(data: Dataset, which: Any) -> Dataset:
-    return Dataset(data.X[which], data.y[which], data.weight[which], data.noise[which])
+@final
+class TableRows(AbstractTableRows):
+    """Rows that are read from the source whenever they are needed; nothing but one window of minibatches is kept."""
 
+    def _read(self, order: Sequence[int]) -> Iterator[Dataset]:
+        return self.source.each(self.reader, order, self.reader.columns)
 
-def _together(pieces: list[Dataset]) -> Dataset:
-    join = lambda name: np.concatenate([getattr(piece, name) for piece in pieces])
-    return Dataset(join("X"), join("y"), join("weight"), join("noise"))
+    def _chunks(self) -> Iterator[Dataset]:
+        return in_chunks(self._read(self.order), len(self))
+
+    def sum(self, function: Part, parameters: Any) -> Any:
+        return sum_chunks(function, parameters, self._chunks())
+
+    def pull(self, function: Part, parameters: Any, cotangents: Any) -> Any:
+        return pull_chunks(function, parameters, cotangents, self._chunks())

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 
 from pseudopoint.tables.encoder import TableEncoder
 from pseudopoint.tables.messages import TableError, refuse_repeated
-from pseudopoint.tables.reading import csv_options, named_errors, open_parquet, read_chunks, table_suffix
+from pseudopoint.tables.reading import SUFFIXES, csv_options, named_errors, open_parquet, read_chunks, table_suffix
 
 __all__ = [
     "Parts",
@@ -131,7 +131,7 @@ def table_files(table: Any) -> list[Path]:
         visible = (
             file for file in path.rglob("*") if not any(part[:1] in "._" for part in file.relative_to(path).parts)
         )
-        files = sorted(file for file in visible if file.is_file() and _is_table(file))
+        files = sorted(file for file in visible if file.is_file() and file.name.lower().endswith(SUFFIXES))
     elif glob.has_magic(str(path)) and not path.exists():
         files = sorted(Path(file) for file in glob.glob(str(path), recursive=True) if os.path.isfile(file))
     else:
@@ -145,8 +145,6 @@ def table_files(table: Any) -> list[Path]:
 
 def table_head(table: Source) -> pd.DataFrame:
     """The first rows of a table, at most about 65,536, read as the whole would be."""
-    if isinstance(table, pa.Table):
-        return table.slice(0, PART_ROWS).to_pandas(ignore_metadata=True)
     file = table_files(table)[0]
     if table_suffix(file) == ".parquet":
         with named_errors(file), open_parquet(file) as opened:
@@ -222,10 +220,6 @@ def read_ahead(read: Callable[[int], T], order: Sequence[int]) -> Iterator[T]:
         finally:
             for each in pending:
                 each.cancel()
-
-
-def _is_table(file: Path) -> bool:
-    return file.name.lower().endswith((".csv", ".csv.gz", ".parquet"))
 
 
 def _root(table: Any) -> Path | None:

@@ -12,7 +12,7 @@ from ...gaussians import AbstractGaussian, MeanCovariance, MeanPrecision
 from ...kernels import AbstractKernel
 from ...linalg import invert
 from ...params import Number
-from ...posteriors import AbstractPosterior, Model, SolveBasis, SolveGP, SolveProjection
+from ...posteriors import AbstractPosterior, Model, OrthogonalBasis, SolveGP, SolveProjection
 from ...posteriors.base import Points
 from .energy import gaussian_entropy, next_precision, two_gradients
 from .step import AbstractRule, Context, Proposal
@@ -105,11 +105,11 @@ class _Probed(AbstractPosterior):
     def _solve(self) -> SolveGP:
         return SolveGP(Z=self.Z, O=self.O, q=self.q, r=self.r, jitter=self.jitter)
 
-    def basis(self, kernel: AbstractKernel) -> SolveBasis:
+    def basis(self, kernel: AbstractKernel) -> OrthogonalBasis:
         """That of `SolveGP`."""
         return self._solve.basis(kernel)
 
-    def on(self, basis: SolveBasis) -> SolveProjection:
+    def on(self, basis: OrthogonalBasis) -> SolveProjection:
         """That of `SolveGP`, with the probe."""
         return eqx.tree_at(lambda p: p.probe, self._solve.on(basis), self.probe, is_leaf=lambda x: x is None)
 
