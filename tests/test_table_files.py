@@ -16,6 +16,7 @@ from pseudopoint.tables import (
     TableError,
     read_chunks,
     read_table,
+    source,
     whole_file,
     write_chunks,
 )
@@ -29,6 +30,33 @@ def test_text_columns_keep_their_zeros_in_every_chunk(tmp_path):
     chunks = [chunk["zip"].tolist() for chunk in read_chunks(path, 2, encoder)]
     assert chunks == [["A1", "B2"], ["01234", "00007"]]
     assert read_table(write(tmp_path / "u.csv", b"zip\n01\n"), text=["zip"])["zip"].tolist() == ["01"]
+
+
+ONE_COLUMN = {
+    "plain": (b"x\n1.0\n\n3.0\n", [1, None, 3]),
+    "ends": (b"\n\nx\r\n\r\n1\r\n  \r\n\r\n3\r\n\r\n\n", [None, 1, None, None, 3]),
+    "quoted": (b'x\n""\n2\n""\n\n', [None, 2, None]),
+    "text": (b'\xef\xbb\xbfx\na\n\n"b\n\nc"\n\n5" wide\n\nd', ["a", None, "b\n\nc", None, '5" wide', None, "d"]),
+}
+
+
+@pytest.mark.parametrize("name", ONE_COLUMN)
+@pytest.mark.parametrize("suffix", [".csv", ".csv.gz"])
+def test_a_blank_line_is_the_gap_of_a_table_of_one_column(tmp_path, monkeypatch, name, suffix):
+    content, expected = ONE_COLUMN[name]
+    path = write(tmp_path / f"t{suffix}", gzip.compress(content) if suffix.endswith("gz") else content)
+    encoder, _ = learn(x=["a", "b"] if name == "text" else [1.0, 2.0])
+    monkeypatch.setattr(source, "PART_ROWS", 2)
+    with source.open_source(path) as opened:
+        converted = pd.concat([opened.part(i) for i in range(len(opened.parts))])
+    for frame in (read_table(path), pd.concat(list(read_chunks(path, 2, encoder))), converted):
+        assert [None if pd.isna(cell) else cell for cell in frame["x"]] == expected
+        assert frame.index.tolist() == list(range(len(expected)))
+
+
+def test_a_blank_line_is_no_row_of_a_table_of_several_columns(tmp_path):
+    path = write(tmp_path / "t.csv", b"a,y\n1,1\n\n,3\n")
+    assert read_table(path)["y"].tolist() == [1, 3]
 
 
 def test_an_infinite_cell_is_found_by_its_row_in_a_later_chunk(tmp_path):

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from itertools import islice
 from os import PathLike
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, cast, final
 
 import pandas as pd
 import pyarrow as pa
@@ -27,6 +27,7 @@ SUFFIXES = (".csv", ".csv.gz", ".parquet")
 LOOK_AHEAD = 1 << 20  # characters of a CSV file that contain its header and first row
 SEPARATORS = "\t;,|"  # the first counts if several divide the first rows equally well
 FIRST_ROWS = 20
+READ_LINES = 4096
 DECIMAL_COMMA = re.compile(r"\d,\d")
 QUOTED_DECIMAL_COMMA = re.compile(r'"[-+]?\d[\d.]*,(?:\d\d?|\d{4,})"')  # "1,234" may rather be 1234
 
@@ -47,7 +48,7 @@ def read_table(path: str | PathLike[str], text: Collection[str] = (), missing: C
                 frame = file.read().to_pandas(ignore_metadata=True)
         else:
             options = csv_options(path, text)
-            frame = pd.read_csv(path, **options)
+            frame = pd.read_csv(**options)
             frame.attrs["separator"] = options["sep"]
     if frame.empty:
         raise _no_rows(path)
@@ -89,7 +90,7 @@ def _chunks(path: Path, rows: int, text: Collection[str]) -> Iterator[pd.DataFra
         with open_parquet(path) as file:
             yield from (batch.to_pandas(ignore_metadata=True) for batch in file.iter_batches(batch_size=rows))
     else:
-        with cast(TextFileReader, pd.read_csv(path, chunksize=rows, **csv_options(path, text))) as reader:
+        with cast(TextFileReader, pd.read_csv(chunksize=rows, **csv_options(path, text))) as reader:
             yield from reader
 
 
@@ -107,21 +108,55 @@ def csv_options(path: Path, text: Collection[str]) -> dict[str, Any]:
     names = _csv_header(path, start, separator)
     # If numbers may have decimal commas, 1.234 may be 1234: as text, it can still be read so.
     commas = (QUOTED_DECIMAL_COMMA if separator == "," else DECIMAL_COMMA).search(start) is not None
+    alone = len(names) == 1  # a blank line is its gap, which pandas would skip
     return {
+        "filepath_or_buffer": _Lines(_with_gaps(path, compressed)) if alone else path,
         "sep": separator,
         "header": 0,
         "names": names,
         "dtype": {name: str for name in names if commas or name in text},
         "keep_default_na": False,  # "NA" may be Namibia; `missing` has the words that mean missing
         "na_values": [""],
-        "compression": "gzip" if compressed else None,
+        "compression": "gzip" if compressed and not alone else None,
         "encoding": "utf-8",
         "low_memory": False,  # one type for each column, not for each block of it
     }
 
 
+def _opened(path: Path, compressed: bool, newline: str | None = None) -> io.TextIOWrapper:
+    if compressed:
+        return cast(io.TextIOWrapper, gzip.open(path, "rt", encoding="utf-8-sig", newline=newline))
+    return open(path, encoding="utf-8-sig", newline=newline)
+
+
+def _with_gaps(path: Path, compressed: bool) -> Iterator[str]:
+    """The lines of a file of one column, blank ones between others as empty cells; those at its ends are no rows."""
+    blank, began, quoted = 0, False, False
+    with _opened(path, compressed, newline="") as handle:
+        for line in handle:
+            if not quoted and not line.strip():
+                blank += began
+                continue
+            yield from ['""\n'] * blank
+            blank, began = 0, True
+            quoted = (quoted or line.startswith('"')) and quoted != line.count('"') % 2  # a cell of several lines
+            yield line
+
+
+@final
+class _Lines(io.TextIOBase):
+    """Lines as a file that pandas reads."""
+
+    def __init__(self, lines: Iterator[str]):
+        self._lines = lines
+
+    def read(self, size: int | None = -1) -> str:
+        """The next lines, "" at the end."""
+        return "".join(islice(self._lines, READ_LINES))
+
+
 def _csv_start(path: Path, compressed: bool) -> str:
-    with gzip.open(path, "rt", encoding="utf-8-sig") if compressed else open(path, encoding="utf-8-sig") as handle:
+    with _opened(path, compressed) as handle:
         start = handle.read(LOOK_AHEAD).lstrip("\n")
     if not start.strip():
         raise TableError(f"{path}: the file is empty; check that it was written completely")

@@ -364,7 +364,7 @@ def _csv_chunks(file: Path, types: dict[str, Any], missing: Collection[str]) -> 
         options = csv_options(file, [])
         words = [*options.pop("na_values"), *missing]
         dtypes = {**types, **options.pop("dtype")}
-        with cast(Any, pd.read_csv(file, chunksize=PART_ROWS, na_values=words, dtype=dtypes, **options)) as reader:
+        with cast(Any, pd.read_csv(chunksize=PART_ROWS, na_values=words, dtype=dtypes, **options)) as reader:
             yield from reader
 
 
