@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from pseudopoint import GPRegressor
 from pseudopoint.cli import app
 from pseudopoint.commands import fit_table, inspect_model
-from pseudopoint.commands.held_out import HeldOut, rows_of
+from pseudopoint.commands.held_out import HeldOut, learned_encoder, rows_of
 from pseudopoint.tables import TableError
 
 pytestmark = pytest.mark.edge
@@ -64,6 +64,27 @@ def test_a_time_split_never_sees_the_future(tmp_path):
         X, _ = rows.encoder.inputs(rows.train)
         measures.append(MODEL.fit(X, rows.encoder.target(rows.train)).predict(X))
     np.testing.assert_array_equal(*measures)
+
+
+def test_split_measured_fit_and_final_fit_read_cells_alike():
+    days = pd.date_range("2023-01-01", "2024-12-31")
+    days = days[(days.day <= 12) | (days >= "2024-12-01")]  # of which the last alone tell days from months
+    late = days >= "2024-12-13"
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"day": days.strftime("%d/%m/%Y"), "y": rng.normal(size=len(days))})
+    frame["mass"] = [f"{n},{n}00" for n in range(1, len(days) + 1)]  # 1,100 is 1.1, as the last ones tell
+    frame.loc[late, "mass"] = [f"1.{n}00,5" for n in range(1, late.sum() + 1)]
+    frame["share"] = [f"{n % 90}{' %' if end else ''}" for n, end in enumerate(late)]
+    rows = divided(frame, start="13/12/2024")
+    assert rows.held_out is not None and len(rows.held_out) == 19
+    whole, _ = learned_encoder(rows.whole, "y", False, (), None)
+    format = lambda encoder: {column.name: column.format for column in encoder.columns}
+    assert format(rows.encoder) == format(whole)
+    assert format(whole)["day"].order == "day" and format(whole)["mass"].decimal == ","
+    assert format(whole)["share"].unit == "%"
+    later = rows.encoder.inputs(rows.held_out)[0][:, rows.encoder.places["day"][0]]
+    assert later.min() > rows.encoder.inputs(rows.train)[0][:, rows.encoder.places["day"][0]].max()
+    assert not any("no date" in note for note in rows.learned)
 
 
 def test_rows_of_one_time_are_on_one_side_and_rows_without_a_time_on_none():

@@ -81,7 +81,8 @@ def rows_of(
     """The rows of a table for a fit of `model`. The columns `weights`, how often a row was seen, and `exposure`, what
     its count refers to, are no inputs.
 
-    Rows held out by time are no earlier than any training row, of which alone the encoder knows. Raises TableError.
+    Rows held out by time are no earlier than any training row, of which alone the encoder knows; only how dates and
+    numbers are written is read off all rows, as the split reads them. Raises TableError.
     """
     if exposure is not None and (classes or exposure in (target, weights)):
         raise ValueError(
@@ -99,7 +100,7 @@ def rows_of(
     learn = partial(learned_encoder, target=target, classes=classes, missing=missing, exposure=exposure)
     if held_out.in_time:
         train, measured, said = _split_in_time(frame, target, held_out)
-        encoder, learned = learn(train)
+        encoder, learned = learn(train, whole=frame, own_kinds=True)
         return Rows(train, measured, frame, encoder, weight, notes + said, learned)
     labels = class_target(frame, target) if classes else None
     own = held_out.test is not None
@@ -119,13 +120,14 @@ def learned_encoder(
     missing: Collection[str],
     exposure: str | None,
     whole: pd.DataFrame | None = None,
+    own_kinds: bool = False,
 ) -> tuple[TableEncoder, list[str]]:
     """`TableEncoder.learn` of the table without its exposures. Raises TableError."""
     if exposure is None:
-        return TableEncoder.learn(frame, target, classes, missing, whole)
+        return TableEncoder.learn(frame, target, classes, missing, whole, own_kinds)
     exposures(frame, exposure)
     whole = None if whole is None else whole.drop(columns=exposure)
-    return TableEncoder.learn(frame.drop(columns=exposure), target, classes, missing, whole)
+    return TableEncoder.learn(frame.drop(columns=exposure), target, classes, missing, whole, own_kinds)
 
 
 def split(frame: pd.DataFrame, fraction: float, seed: int, labels=None) -> tuple[pd.DataFrame, pd.DataFrame]:

@@ -9,7 +9,7 @@ import pandas as pd
 from jaxtyping import Float64, Shaped
 
 from pseudopoint.tables.columns import Column, encode_column, learn_column
-from pseudopoint.tables.formats import Format, column_formats
+from pseudopoint.tables.formats import Format, column_formats, part_formats
 from pseudopoint.tables.messages import Oddity, TableError, describe
 from pseudopoint.tables.missing import CSV_WORDS, without_words
 from pseudopoint.tables.target import class_target, number_target, require, target_notes, tidy
@@ -43,15 +43,18 @@ class TableEncoder:
         classes: bool = False,
         missing: Collection[str] = (),
         whole: pd.DataFrame | None = None,
+        own_kinds: bool = False,
     ) -> tuple["TableEncoder", list[str]]:
         """The encoder of a training table, and notes on what was dropped, filled, grouped, or has another reading.
 
         `missing` has further words that mark a gap. If `frame` is a part of the table `whole`, the cells of `whole`
-        decide how columns are read. `TableError` if the target is not a column of finite numbers or, with `classes`, of
-        labels, if an input is ±inf, or if no input is left.
+        decide how columns are read; with `own_kinds` those of `frame` decide what a column holds, and `whole` only how
+        that is written (`part_formats`). `TableError` if the target is not a column of finite numbers or, with
+        `classes`, of labels, if an input is ±inf, or if no input is left.
         """
         frame = without_words(tidy(frame), missing)
-        formats = column_formats(frame if whole is None else without_words(tidy(whole), missing))
+        whole = frame if whole is None else without_words(tidy(whole), missing)
+        formats = part_formats(frame, whole) if own_kinds else column_formats(whole)
         require(frame, [target])
         learned = [learn_column(name, _series(frame, name), *formats[name]) for name in frame.columns if name != target]
         columns = tuple(column for column, _ in learned if column is not None)

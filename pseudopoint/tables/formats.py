@@ -65,6 +65,15 @@ def column_formats(frame: pd.DataFrame) -> dict[str, tuple[Format, str]]:
     return {name: (_settle(found, [*looks.values()], separator), found.open) for name, found in looks.items()}
 
 
+def part_formats(part: pd.DataFrame, whole: pd.DataFrame) -> dict[str, tuple[Format, str]]:
+    """`column_formats` of a part of a table: what a column holds is decided by the cells of the part alone, how it is
+    written (decimal mark, order of day and month, per cent) by those of the whole table."""
+    of_whole = column_formats(whole)
+    kind = lambda found: found[0].kind
+    own = column_formats(part)
+    return {name: of_whole[name] if kind(of_whole[name]) == kind(found) else found for name, found in own.items()}
+
+
 def column_format(frame: pd.DataFrame, name: str) -> Format:
     """The format of one column. Looks at the others only if it leaves a mark open."""
     found = look(cast(pd.Series, frame[name]))
