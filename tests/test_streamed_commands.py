@@ -14,7 +14,7 @@ from pseudopoint import commands
 from pseudopoint.commands import streamed
 from pseudopoint.commands.kinds import Classification, Regression
 from pseudopoint.commands.steps import CHUNK_ROWS, load_model
-from pseudopoint.commands.tallies import NumberTally
+from pseudopoint.commands.tallies import ClassTally, NumberTally
 from pseudopoint.tables import PartReader, table_chunks
 
 pytestmark = pytest.mark.edge
@@ -161,6 +161,21 @@ def test_scoring_keeps_the_rows_of_a_chunk_alone(numbers, folder, monkeypatch):
     monkeypatch.setattr(NumberTally, "add", watched)
     commands.score_table(folder / "numbers.model", folder / "numbers")
     assert len(references) == 30 and max(most) <= 2
+
+
+@pytest.mark.parametrize("impossible", [[0], [1], [0, 1], [0, 2], [0, 1, 2]])
+@pytest.mark.parametrize("tally", ["numbers", "classes"])
+def test_a_row_of_no_density_makes_the_mean_of_all_chunks_minus_infinity(impossible, tally):
+    measures = lambda scored: {"rmse": 1.0, "log_density": float(np.mean(scored.columns["density"]))}
+    beside = {"log_density_of_normal": 0.0, "mae_of_median": 0.0}
+    made = {
+        "numbers": lambda: NumberTally(lambda scored: measures(scored) | beside, 1.0),
+        "classes": lambda: ClassTally(measures, lambda scored: np.full((3, 2), 0.5), ["a", "b"]),
+    }[tally]()
+    for chunk in range(3):
+        density = np.array([-np.inf if chunk in impossible else 0.0, -1.0, -2.0])
+        made.add({"y": np.array([0, 1, 1]), "density": density})
+    assert made.result()["log_density"] == -np.inf
 
 
 def test_full_passes_and_minibatches_keep_few_parts(folder, monkeypatch):

@@ -34,10 +34,15 @@ def _of_chunk(measures: Measures, columns: Columns) -> tuple[Result, int]:
     return measures(Scored(columns, rows, [])), rows
 
 
+def _mean(a: float, b: float, share: float) -> float:
+    """(1 − share) a + share b, of which a = b is exact, and infinite where one of them is."""
+    return a + share * (b - a if np.isfinite(a) else b)
+
+
 def _averaged(one: Result, other: Result, share: float) -> Result:
     """Means over the rows of both, of which `other` has that share; what is no number is that of the other."""
     number = lambda value: isinstance(value, float | int) and not isinstance(value, bool)
-    mean = lambda a, b: a + share * (b - a) if number(a) and number(b) else b
+    mean = lambda a, b: _mean(a, b, share) if number(a) and number(b) else b
     return {name: mean(one[name], value) for name, value in other.items()} if one else other
 
 
