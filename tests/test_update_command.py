@@ -87,6 +87,26 @@ def test_rows_without_a_target_are_left_out_and_said(folder, tmp_path):
     assert f"{45 - there} rows without a target were left out" in result["notes"]
 
 
+@pytest.mark.parametrize("zero", [slice(0, 17), slice(17, 34), slice(34, 45)])
+def test_a_chunk_whose_rows_were_never_seen_adds_nothing(folder, tmp_path, monkeypatch, zero):
+    frame = NEW.copy()
+    frame.iloc[zero, frame.columns.get_loc("often")] = 0.0
+    frame.to_parquet(tmp_path / "t.parquet")
+    made = []
+    for name, chunk in (("parts", 17), ("whole", 20_000)):
+        monkeypatch.setattr(update, "CHUNK_ROWS", chunk)
+        given: dict[str, Any] = {"weights": "often", "new_inducing": 2}
+        result = update_table(folder / "model", tmp_path / "t.parquet", tmp_path / name, **given)
+        made.append((result["rows"], result["new_rows"], result["num_inducing"]))
+    assert made[0] == made[1] == (105, 45, 10)
+    monkeypatch.setattr(update, "CHUNK_ROWS", 17)
+    update_table(folder / "model", tmp_path / "t.parquet", tmp_path / "parts", weights="often")
+    kind, X = encoded(folder, "model", frame)
+    model = kind.model.update(X, frame["y"].to_numpy(), frame["often"].to_numpy())
+    kind, _ = steps.load_model(tmp_path / "parts")
+    np.testing.assert_allclose(kind.model.predict(X), model.predict(X), rtol=1e-8, atol=1e-9)
+
+
 def test_a_model_file_may_be_replaced_and_stays_where_the_update_fails(folder, tmp_path):
     model = tmp_path / "model"
     model.write_bytes((folder / "model").read_bytes())
@@ -105,6 +125,7 @@ def test_a_model_file_may_be_replaced_and_stays_where_the_update_fails(folder, t
     [
         ("model", {"y": np.nan}, {}, "no row has a target 'y'"),
         ("model", {"often": -1.0}, {"weights": "often"}, "the weights 'often' hold -1 in row 1"),
+        ("model", {"often": 0.0}, {"weights": "often"}, "the weights 'often' are zero in every row with a target"),
         ("model", {}, {"weights": "y"}, "is the target"),
         ("classes", {"label": "middling"}, {}, "'label' holds 'middling' in row 1, which the fit did not see"),
         ("counts", {"often": 0.0}, {}, "often"),

@@ -23,13 +23,13 @@ def update_table(
     """Writes to `out` the model given the rows of a table besides (`GPRegressor.update`), chunk by chunk.
 
     Rows without a target are left out. The column `weights` says how often a row was seen; `new_inducing` more inducing
-    points start among the first 20,000 rows. `out` may be the model file itself, which stays as it was where the update
-    fails. Raises TableError, FitError or ValueError, each with one sentence.
+    points start among the first 20,000 rows of which one has weight. `out` may be the model file itself, which stays as
+    it was where the update fails. Raises TableError, FitError or ValueError, each with one sentence.
     """
     began, (kind, extra) = time.perf_counter(), load_model(model_file)
     check_places(out)
     model, target = kind.model, kind.encoder.target_name
-    before, new, dropped, oddities = model.notes_, 0, 0, []
+    before, new, taught, dropped, oddities = model.notes_, 0, False, 0, []
     for frame in table_chunks(table, CHUNK_ROWS, kind.encoder):
         y = kind.encoder.target(frame)
         there = ~np.asarray(pd.isna(y))
@@ -38,10 +38,15 @@ def update_table(
         if len(frame):
             X, odd = _inputs(kind, frame, y)
             weight = None if weights is None else weight_column(frame, weights, target).to_numpy()
-            model.update(X, y, weight, exposure=kind.exposures(frame), new_inducing=0 if new else new_inducing)
             new, oddities = new + len(frame), oddities + odd
+            if weight is None or weight.any():  # rows that were never seen teach nothing
+                more = 0 if taught else new_inducing
+                model.update(X, y, weight, exposure=kind.exposures(frame), new_inducing=more)
+                taught = True
     if new == 0:
         raise TableError(f"no row has a target {target!r}: give a table that has")
+    if not taught:
+        raise TableError(f"the weights {weights!r} are zero in every row with a target: give a row a positive weight")
     model.notes_ = (*before, *updated(new))
     rows = extra["rows"] + new
     result = {"target": target, "rows": rows, "new_rows": new, "features": kind.encoder.feature_names}
