@@ -48,3 +48,17 @@ def test_the_exact_evidence_says_whether_points_are_enough(fitted):
     assert advice(kind.model, X, y).startswith("8 inducing points are enough")
     few = GPRegressor(RBF(0.3), method="collapsed", num_inducing=2, effort="fast", max_iter=1).fit(X[:, :1], y)
     assert "the exact evidence of this kernel and noise is" in advice(few, X[:, :1], y)
+
+
+@pytest.mark.parametrize("warp", ["none", "yeo_johnson"])
+def test_the_advice_on_points_counts_a_row_as_often_as_it_was_seen(warp):
+    rng = np.random.default_rng(0)
+    X = rng.uniform(0, 6, (60, 1))
+    y = np.exp(np.sin(3 * X[:, 0])) + 0.05 * rng.standard_normal(60)
+    often = rng.integers(0, 4, 60).astype(float)
+    effort = "fast" if warp == "none" else "balanced"
+    model = GPRegressor("rbf", method="collapsed", num_inducing=4, effort=effort, max_iter=15, input_warp="none")
+    model.set_params(target_warp=warp).fit(X, y, often)
+    said, again = advice(model, X, y, often), np.repeat(np.arange(60), often.astype(int))
+    assert said.startswith("More inducing points than 4 may help: the exact evidence of this kernel and noise is")
+    assert said == advice(model, X[again], y[again])

@@ -21,7 +21,7 @@ OPEN = 0.05  # a share of the variance
 SAMPLE = 1_000  # rows whose residual variance is looked at
 
 
-def _certain(model: Any, rows: int) -> str | None:
+def _certain(model: Any, rows: float) -> str | None:
     """What is known for certain of a model that was fitted to so many rows: that there are no inducing points, or that
     the gap to the upper bound is small. None if neither is."""
     if model.inducing_points_ is None:
@@ -41,30 +41,35 @@ def advice_without_rows(model: Any, rows: int) -> str:
     return f"To see whether more inducing points than {M} help, try {2 * M} and compare the test log density."
 
 
-def advice(model: Any, X: np.ndarray, y: np.ndarray) -> str:
-    """One or two sentences on M for a model that was fitted to X [N, D] and y [N], each row once.
+def advice(model: Any, X: np.ndarray, y: np.ndarray, weight: np.ndarray | None = None) -> str:
+    """One or two sentences on M for a model that was fitted to X [N, D] and y [N] with these weights (1 without any).
+
+    Figures are a row that was seen, of which a row of weight 2 is two.
 
     In this order: what is certain (`_certain`); the exact evidence of the same kernel and noise, for at most
     `AFFORDABLE` rows of a Gaussian likelihood; else ½ log(1 + d/σ²) a row, what the bound loses to the variance d that
     the points leave open (methods a.1); of other likelihoods, the share of d in the variance of the prior.
     """
-    rows = len(y)
+    weight = np.ones(len(y)) if weight is None else np.asarray(weight, float)
+    X, y, weight = X[weight > 0], y[weight > 0], weight[weight > 0]
+    rows = float(np.sum(weight))
     if (known := _certain(model, rows)) is not None:
         return known
     M = len(model.inducing_points_)
     warped = model.likelihood_.warped
     noise = (model.likelihood_ if warped is None else warped[0]).gaussian_noise
-    if rows <= AFFORDABLE and noise is not None:
-        lost = max(0.0, (_evidence(model, X, y) - model.bound_) / rows)
-        known = f"the exact evidence of this kernel and noise is {lost:.2g} nats a row above the bound"
-        return _judged(M, lost < WORTH_IT, known)
-    sample = X[np.random.default_rng(0).permutation(rows)[:SAMPLE]]
-    left, prior = _variances(model, sample)
+    if len(y) <= AFFORDABLE and noise is not None:
+        lost = (_evidence(model, X, y, weight) - model.bound_) / rows
+        if lost > -WORTH_IT:  # less would be no rounding: such a bound is of other rows
+            known = f"the exact evidence of this kernel and noise is {max(0.0, lost):.2g} nats a row above the bound"
+            return _judged(M, lost < WORTH_IT, known)
+    sample = np.random.default_rng(0).choice(len(y), min(SAMPLE, len(y)), replace=False)
+    left, prior = _variances(model, X[sample])
     if noise is not None:
-        lost = float(np.mean(0.5 * np.log1p(left / noise)))
+        lost = float(np.average(0.5 * np.log1p(left / noise), weights=weight[sample]))
         known = f"the variance that they leave open costs the bound {lost:.2g} nats a row"
         return _judged(M, lost < WORTH_IT, known)
-    share = float(np.mean(left / np.maximum(prior, np.finfo(float).tiny)))
+    share = float(np.average(left / np.maximum(prior, np.finfo(float).tiny), weights=weight[sample]))
     return _judged(M, share < OPEN, f"they leave open {100 * share:.2g} % of the variance of the latent function")
 
 
@@ -74,17 +79,17 @@ def _judged(M: int, enough: bool, known: str) -> str:
     return f"More inducing points than {M} may help: {known}. Try {2 * M} and compare the log density of the test rows."
 
 
-def _evidence(model: Any, X: np.ndarray, y: np.ndarray) -> float:
-    """log p(y) of the scaled target, under the kernel and the noise that were learned."""
+def _evidence(model: Any, X: np.ndarray, y: np.ndarray, weight: np.ndarray) -> float:
+    """log p(y) of the scaled target of rows with weights, under the kernel and the noise that were learned."""
     s, warped = model.standardiser_, model.likelihood_.warped
     likelihood, target, slope = model.likelihood_, s.target(y), 0.0
     if warped is not None:
-        likelihood, slope = warped[0], float(np.sum(warped[1].log_slope(target)))
+        likelihood, slope = warped[0], float(weight @ np.asarray(warped[1].log_slope(target)))
         target = warped[1](target)
     with computing("float64"), one_blas_thread(), keeping_programs():
         if model.mean_function_ is not None:
             likelihood = Around(likelihood, model.mean_function_)
-        data = dataset(s.inputs(X), target, dtype="float64")
+        data = dataset(s.inputs(X), target, weight, dtype="float64")
         return float(marginal(cast(Model(model.kernel_, likelihood, Exact()), "float64"), data).value) + slope
 
 

@@ -88,7 +88,7 @@ def fit_table(
         encoder, learned = learned_encoder(rows.whole, target, classes, missing, exposure)
         final = _fitted(make(), rows.whole, encoder, rows.weight, exposure, progress)
     result = result_of(final.kind, len(final.y), why, time.perf_counter() - start, refitted)
-    result["advice"] = advice(final.kind.model, final.X, final.y)
+    result["advice"] = advice(final.kind.model, final.X, final.y, final.weight)
     result["test"] = measured.kind.measures(scored) if scored is not None and scored.rows else None
     result["notes"] = [*rows.notes, *learned, *result["notes"], *(scored.notes if scored is not None else [])]
     result |= saved(final.kind, result, out)
@@ -96,11 +96,13 @@ def fit_table(
 
 
 class Fitted(NamedTuple):
-    """A fitted model with its encoder, and the inputs [N, D] and the target [N] of its rows, or of some of them."""
+    """A fitted model with its encoder, and inputs [N, D], target [N] and weights [N] (None: all are 1) of its rows, or
+    of some of them."""
 
     kind: AbstractKind
     X: np.ndarray
     y: np.ndarray
+    weight: np.ndarray | None = None
 
 
 def _fitted(
@@ -117,7 +119,7 @@ def _fitted(
     kind = (Classification if encoder.classes else Regression)(model, encoder, LEVEL, exposure)
     more = {} if exposure is None else {"exposure": kind.exposures(frame)}
     model.fit_encoded(encoder, X, y, weights, progress, **more)
-    return Fitted(kind, X, y)
+    return Fitted(kind, X, y, weights)
 
 
 def result_of(kind: AbstractKind, rows: int, why: str, seconds: float, refitted: bool = False) -> Result:
@@ -241,7 +243,7 @@ def reported(
     """Writes the report of the fit that was measured, where asked for, and says where it is."""
     if report is None:
         return {}
-    kind, X, y = measured
+    kind, X, y, _ = measured
     write_report(report, report_of(kind, result, X, y, scored, held_out, Path(table).name))
     return {"report": str(report)}
 
