@@ -5,7 +5,10 @@
 import numpy as np
 import pandas as pd
 import pytest
+import sklearn
 from scipy import stats
+from sklearn.metrics import r2_score
+from sklearn.model_selection import GridSearchCV, KFold, cross_val_score
 
 from pseudopoint import GPRegressor
 from pseudopoint.kernels import RBF
@@ -82,6 +85,26 @@ def test_bad_exposures_are_one_sentence(model):
     for likelihood in ("gaussian", "negative_binomial"):
         with pytest.raises(ValueError, match="no meaning for the likelihood"):
             GPRegressor(likelihood=likelihood).fit(X, Y, exposure=E)
+
+
+def test_score_is_of_counts_over_their_exposures_also_in_cross_validation(model, tmp_path):
+    assert model.score(X, Y, exposure=E) == r2_score(Y, model.predict(X, exposure=E)) > 0.5
+    assert model.score(X, Y) == r2_score(Y, model.predict(X)) < 0
+    weight = np.arange(1.0, 41)
+    expected = r2_score(Y, model.predict(X, exposure=E), sample_weight=weight)
+    assert model.score(X, Y, weight, exposure=E) == expected
+    with pytest.raises(ValueError, match="exposure has shape"):
+        model.score(X, Y, exposure=E[:3])
+    with sklearn.config_context(enable_metadata_routing=True):
+        counts = GPRegressor(likelihood="poisson", max_iter=5, **EXACT)
+        counts.set_fit_request(exposure=True).set_score_request(exposure=True)
+        folds = KFold(2, shuffle=True, random_state=0)
+        scores = cross_val_score(counts, X, Y, cv=folds, params={"exposure": E}, error_score="raise")
+        found = GridSearchCV(counts, {"max_iter": [5]}, cv=folds, error_score="raise").fit(X, Y, exposure=E)
+        found.best_estimator_.save(tmp_path / "m")
+    assert GPRegressor.load(tmp_path / "m").score(X, Y, exposure=E) == found.best_estimator_.score(X, Y, exposure=E)
+    assert scores.min() > 0.5
+    assert found.best_score_ == pytest.approx(scores.mean(), abs=1e-9)
 
 
 def test_the_command_line_reads_the_column_of_exposures_in_every_table(tmp_path):

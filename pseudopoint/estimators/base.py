@@ -80,7 +80,9 @@ class AbstractEstimator(TakesMoreRows, BaseEstimator):
     columns_: Any = None
 
     def __init_subclass__(cls):
-        """A docstring that refers to `names` for its parameters has them from there."""
+        """A docstring that refers to `names` for its parameters has them from there. scikit-learn adds methods such as
+        `set_fit_request`, by which its searches hand on weights and exposures."""
+        super().__init_subclass__()
         if cls.__doc__ and PARAMETERS in cls.__doc__:
             given = list(inspect.signature(cls).parameters.values())
             text = parameters({each.name: (each.annotation, each.default) for each in given})

@@ -5,24 +5,33 @@ from functools import wraps
 from typing import Any
 
 import numpy as np
-from sklearn.base import is_regressor
 from sklearn.metrics import accuracy_score, r2_score
 
 from .frames import is_lazy
 
-__all__ = ["ScoresPartitions", "over_partitions"]
+__all__ = ["ScoresExposures", "ScoresPartitions", "over_partitions"]
 
 
 class ScoresPartitions:
-    """`score`, which scikit-learn has for arrays, for collections of Dask too."""
+    """`score` as scikit-learn has it for arrays, for collections of Dask too."""
 
     def score(self, X, y, sample_weight=None):
-        """R² of a regression, accuracy of classes. Of a collection of Dask, one number a row is held in memory."""
-        if not is_lazy(X):
-            return super().score(X, y, sample_weight)  # pyright: ignore[reportAttributeAccessIssue]
-        predicted = self.predict(X)  # pyright: ignore[reportAttributeAccessIssue]
-        y, predicted = (np.asarray(each.compute() if is_lazy(each) else each) for each in (y, predicted))
-        return (r2_score if is_regressor(self) else accuracy_score)(y, predicted, sample_weight=sample_weight)
+        """Accuracy. Of a collection of Dask, one number a row is held in memory."""
+        return _scored(accuracy_score, self, X, y, sample_weight)
+
+
+class ScoresExposures:
+    """`score` of a regression, for collections of Dask too, and for counts over exposures."""
+
+    def score(self, X, y, sample_weight=None, *, exposure=None):
+        """R² of `predict(X, exposure=exposure)`: `exposure` [N] is that of counts, 1 by default. Of a collection of
+        Dask, one number a row is held in memory."""
+        return _scored(r2_score, self, X, y, sample_weight, exposure=exposure)
+
+
+def _scored(measure: Callable, model: Any, X: Any, y: Any, sample_weight: Any, **given: Any) -> float:
+    y, predicted = (each.compute() if is_lazy(each) else each for each in (y, model.predict(X, **given)))
+    return measure(y, predicted, sample_weight=sample_weight)
 
 
 def over_partitions(method: Callable) -> Callable:

@@ -36,7 +36,7 @@ from .checks import (
 from .exposure import Rates, checked_exposure, shift
 from .frames import given
 from .joint import joint_moments
-from .lazy import ScoresPartitions, over_partitions
+from .lazy import ScoresExposures, over_partitions
 from .left_out import densities
 from .serving import apply_learned, evaluate, in_blocks
 from .targets import check_target, regression_likelihood
@@ -49,7 +49,7 @@ MAX_JOINT_ROWS = 5000
 BELOW_ONE = float(np.nextafter(1, 0))  # the largest probability whose quantile is finite
 
 
-class GPRegressor(ScoresPartitions, RegressorMixin, AbstractEstimator):
+class GPRegressor(ScoresExposures, RegressorMixin, AbstractEstimator):
     """Gaussian process regression for tables of any size, with calibrated predictions.
 
     y = f(x) + ε, f ~ GP(0, k), ε ~ N(0, σ²), on inputs and target scaled to mean 0 and standard deviation 1 (undone
