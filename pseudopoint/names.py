@@ -133,7 +133,8 @@ INPUT_WARPS: dict[InputWarp, str] = {
     "none": "columns are standardised, and that is all",
     "yeo_johnson": "a power that makes the column nearly normal (Yeo and Johnson 2000)",
     "rank_normal": "the normal quantile of a row's rank in the column",
-    "log": "the logarithm, of columns of one sign that span more than a factor of five",
+    "log": "the logarithm, of columns whose values are all positive and span more than a factor of five; refused where "
+    "there is none",
 }
 TargetWarp = Literal["auto", "none", "log", "yeo_johnson", "sinh_arcsinh"]
 TARGET_WARPS: dict[TargetWarp, str] = {
@@ -151,13 +152,17 @@ OUTPUTS: dict[Outputs, str] = {
 }
 Effort = Literal["fast", "balanced", "thorough"]
 EFFORTS: dict[Effort, str] = {
-    "fast": "no search: matern52, no warps, one noise variance, unless other settings name them",
-    "balanced": "a search by the evidence of 600 rows; the last kernels are compared by 1,200",
-    "thorough": "a search by the evidence of 1,500 rows; the last kernels are compared by 3,000",
+    "fast": "no search: matern52 and one noise variance, unless kernel and likelihood name others; a warp by name is "
+    "refused, for its numbers come from a search",
+    "balanced": "a search by the evidence of 600 rows; of 900 rows or more the last kernels are compared by up to "
+    "1,200, fewer beyond 16 columns and not beyond 28",
+    "thorough": "a search by the evidence of 1,500 rows; of 2,250 rows or more the last kernels are compared by up to "
+    "3,000, fewer beyond 16 columns and not beyond 28",
 }
 Dtype = Literal["auto", "float64", "float32"]
 DTYPES: dict[Dtype, str] = {
-    "auto": "float64; but a fit to more than 5,000 rows starts in float32, twice as fast, where the noise allows it",
+    "auto": "float64; but a fit to more than 5,000 rows (exact: 1,500; minibatches of several latent functions: any "
+    "number) starts in float32, twice as fast, where the noise allows it",
     "float64": "double precision throughout",
     "float32": "single precision throughout",
 }
@@ -229,7 +234,11 @@ class Settings(NamedTuple):
     ] = "auto"
     input_warp: Annotated[
         InputWarp,
-        Setting("Monotone map of every column of the inputs; for kernels by name.", INPUT_WARPS),
+        Setting(
+            "Monotone map of every column of the inputs of eight different values or more; "
+            "other columns stay as they are. For kernels by name, in a search (effort).",
+            INPUT_WARPS,
+        ),
     ] = "auto"
     target_warp: Annotated[
         TargetWarp, Setting("Monotone map of the target; for regression with normal noise.", TARGET_WARPS)

@@ -7,6 +7,7 @@ import pytest
 
 from pseudopoint import GPRegressor
 from pseudopoint.estimators.choosing import FEWEST
+from pseudopoint.optimise.fullbatch import FitError
 from pseudopoint.recipes.search import SAMPLE
 
 pytestmark = pytest.mark.edge
@@ -161,6 +162,22 @@ def test_a_warp_that_does_not_go_together_with_another_setting_is_refused(settin
         ValueError, match=rf"input_warp='log' does not go together with {reason}: use input_warp='none'"
     ):
         GPRegressor(input_warp="log", **settings).fit(X, y)
+
+
+def test_a_warp_by_name_that_no_column_may_have_is_refused_and_other_columns_stay_as_they_are():
+    rng = np.random.default_rng(0)
+    signed, wide, few = rng.normal(size=60), np.exp(rng.normal(size=60)), rng.integers(0, 3, 60).astype(float)
+    y = signed + np.log(wide) + 0.1 * rng.normal(size=60)
+    of = lambda word, *X: GPRegressor("rbf", input_warp=word, target_warp="none", max_iter=2).fit(np.column_stack(X), y)
+    for X in ((signed, few), (-wide, few), (10 + few, 100 + signed)):
+        with pytest.raises(
+            FitError, match="input_warp='log' needs a column of 8 different values or more that are all"
+        ):
+            of("log", *X)
+    for word in ("yeo_johnson", "rank_normal"):
+        with pytest.raises(FitError, match=f"input_warp='{word}' needs a column of 8 different values or more, and"):
+            of(word, few, few[::-1])
+    assert [warp is not None for warp in of("log", signed, wide, few).standardiser_.warps] == [False, True, False]
 
 
 def test_a_warp_of_the_target_needs_normal_noise():

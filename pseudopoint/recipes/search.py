@@ -30,7 +30,7 @@ from ..posteriors import Model
 from ..processes import side_by_side
 from ..starts.hyperparameters import named_kernel, robust, ulapane
 from ..starts.periods import waves
-from ..starts.warps import Warps, input_warps, target_warps
+from ..starts.warps import FEW_VALUES, Warps, input_warps, target_warps
 from .candidates import Found, Rows, State, sample_of
 from .categories import Ties, occam
 from .objectives import curvature, padded_to_bucket
@@ -75,7 +75,7 @@ def search(
     `warp_target` the target stays as it is. With `levels`, it numbers their rows, and K functions describe it. With
     `tails` Student-t noise is tried in the end; where it is taken, columns and kernel are chosen again, by rows of its
     weights. With `ties` columns of categories may have one lengthscale each. Raises FitError where no start has an
-    evidence, or where the target has not the warp that is asked for.
+    evidence, or where the warp that is asked for suits not the target, or no column.
     """
     if not np.min(np.asarray(data.y)) > zero:  # one row of all is enough, whether the sample has it or not
         zero = np.inf
@@ -165,6 +165,7 @@ class _Search:
         kinds = sorted({kind for warps in offered for kind in warps})
         alike = {kind: state.anew(inputs=tuple(warps.get(kind) for warps in offered)) for kind in kinds}
         if self.settings.input_warp != "auto":
+            _refuse_no_column(self.settings.input_warp, kinds)
             return self.race.only("inputs", self.settings.input_warp, alike, state)
         now = "none" if not any(state.inputs) else "as before"
         alike |= {"none": state.anew(inputs=(None,) * len(offered))} if now != "none" else {}
@@ -316,6 +317,16 @@ class _Search:
         Y = self.race.rows.columns(state.target)
         value = -0.5 * np.sum(Y * (inverse @ Y)) - Y.shape[1] * half_logdet
         return float(value) if np.isfinite(value) else -np.inf
+
+
+def _refuse_no_column(word: str, kinds: list[str]) -> None:
+    """FitError where no column may have the warp that is asked for."""
+    if word not in kinds:
+        log = " that are all above 0 and span more than a factor of five" if word == "log" else ""
+        raise FitError(
+            f"input_warp={word!r} needs a column of {FEW_VALUES} different values or more{log}, and there is none: use "
+            "another warp, or input_warp='none'"
+        )
 
 
 def _covariance(model: Model, data: Dataset) -> Float[Array, "N N"]:

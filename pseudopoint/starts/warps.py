@@ -9,7 +9,7 @@ from scipy.optimize import minimize, minimize_scalar
 
 from ..warps import AbstractWarp, Logarithm, RankNormal, SinhArcsinh, YeoJohnson, standardised
 
-__all__ = ["Warps", "input_warps", "penalty", "target_warps"]
+__all__ = ["FEW_VALUES", "Warps", "input_warps", "penalty", "target_warps"]
 
 Warps = tuple[AbstractWarp | None, ...]
 FEW_VALUES = 8  # a column of fewer different values stays as it is
@@ -25,8 +25,8 @@ def input_warps(
 ) -> list[dict[str, AbstractWarp]]:
     """The warps of each column of standardised inputs, by name; none for a column of few values.
 
-    "log" is offered where all values are on the same side of the user's zero, at `zeros` [D], and differ by a factor of
-    five. The power of "yeo_johnson" makes the column as normal as it can.
+    "log" is offered where all values are above the user's zero, at `zeros` [D], and differ by a factor of five.
+    The power of "yeo_johnson" makes the column as normal as it can.
     """
     return [_of_column(x, weight, zero) for x, zero in zip(X.T, zeros, strict=True)]
 
