@@ -1,10 +1,13 @@
 """What the report says of columns: importance by the table's own columns, the rows that surprise, enough points."""
 
+from typing import Any
+
 import numpy as np
 import pandas as pd
 import pytest
 
 from pseudopoint import RBF, GPRegressor
+from pseudopoint.commands import fit_table, inspect_model
 from pseudopoint.commands.enough import advice
 from pseudopoint.commands.explained import importances, inputs, surprising
 from pseudopoint.commands.kinds import Regression
@@ -48,6 +51,20 @@ def test_the_exact_evidence_says_whether_points_are_enough(fitted):
     assert advice(kind.model, X, y).startswith("8 inducing points are enough")
     few = GPRegressor(RBF(0.3), method="collapsed", num_inducing=2, effort="fast", max_iter=1).fit(X[:, :1], y)
     assert "the exact evidence of this kernel and noise is" in advice(few, X[:, :1], y)
+
+
+def test_a_model_file_knows_how_often_its_rows_were_seen(tmp_path):
+    rng = np.random.default_rng(0)
+    x = rng.uniform(0, 6, 100)
+    table = pd.DataFrame({"x": x, "often": 0.05, "y": np.sin(x) + 0.1 * rng.standard_normal(100)})
+    table.to_csv(tmp_path / "t.csv", index=False)
+    settings: dict[str, Any] = {"kernel": "rbf", "method": "collapsed", "num_inducing": 3, "effort": "fast"}
+    files = {"out": tmp_path / "m", "weights": "often"}
+    result = fit_table(tmp_path / "t.csv", "y", test_fraction=0.0, max_iter=20, **files, **settings)
+    gap = result["upper_bound"] - result["bound"]
+    assert gap / 100 < 0.01 < gap / 5, "small for 100 rows, and not for 5, which is what the weights count"
+    assert result["advice"].startswith("More inducing points than 3 may help: the exact evidence")
+    assert inspect_model(tmp_path / "m")["advice"].startswith("To see whether more inducing points than 3 help")
 
 
 @pytest.mark.parametrize("warp", ["none", "yeo_johnson"])

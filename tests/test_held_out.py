@@ -69,7 +69,7 @@ def test_a_time_split_never_sees_the_future(tmp_path):
 def test_split_measured_fit_and_final_fit_read_cells_alike():
     days = pd.date_range("2023-01-01", "2024-12-31")
     days = days[(days.day <= 12) | (days >= "2024-12-01")]  # of which the last alone tell days from months
-    late = days >= "2024-12-13"
+    late = np.asarray(days >= "2024-12-13")
     rng = np.random.default_rng(0)
     frame = pd.DataFrame({"day": days.strftime("%d/%m/%Y"), "y": rng.normal(size=len(days))})
     frame["mass"] = [f"{n},{n}00" for n in range(1, len(days) + 1)]  # 1,100 is 1.1, as the last ones tell

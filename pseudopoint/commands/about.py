@@ -11,8 +11,9 @@ from pseudopoint.commands.kinds import AbstractKind, Result
 __all__ = ["about", "chosen", "kernel_variance", "lengthscales", "trials"]
 
 
-def about(kind: AbstractKind, rows: int) -> Result:
-    """The likelihood, the method and why it was chosen, and bounds on the log evidence of the scaled target, in nats.
+def about(kind: AbstractKind, rows: float | int) -> Result:
+    """The likelihood, the method and why it was chosen, and bounds on the log evidence of the scaled target, in nats;
+    `rows` are counted by their weights.
 
     Where no upper bound is known, it is None, and so is Titsias' bound, which is for Gaussian likelihoods. With
     Laplace's method `bound` is its approximation of the log evidence.

@@ -21,7 +21,7 @@ OPEN = 0.05  # a share of the variance
 SAMPLE = 1_000  # rows whose residual variance is looked at
 
 
-def _certain(model: Any, rows: float) -> str | None:
+def _certain(model: Any, rows: float | int) -> str | None:
     """What is known for certain of a model that was fitted to so many rows: that there are no inducing points, or that
     the gap to the upper bound is small. None if neither is."""
     if model.inducing_points_ is None:
@@ -33,8 +33,8 @@ def _certain(model: Any, rows: float) -> str | None:
     return None
 
 
-def advice_without_rows(model: Any, rows: int) -> str:
-    """What a fitted model tells by itself."""
+def advice_without_rows(model: Any, rows: float | int) -> str:
+    """What a model tells by itself that was fitted to so many rows, counted by their weights."""
     if (known := _certain(model, rows)) is not None:
         return known
     M = len(model.inducing_points_)

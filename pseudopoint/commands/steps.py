@@ -91,7 +91,7 @@ def fit_table(
     result["advice"] = advice(final.kind.model, final.X, final.y, final.weight)
     result["test"] = measured.kind.measures(scored) if scored is not None and scored.rows else None
     result["notes"] = [*rows.notes, *learned, *result["notes"], *(scored.notes if scored is not None else [])]
-    result |= saved(final.kind, result, out)
+    result |= saved(final.kind, result, out, final.seen)
     return result | reported(report, measured, result, scored, rows.held_out, table)
 
 
@@ -103,6 +103,11 @@ class Fitted(NamedTuple):
     X: np.ndarray
     y: np.ndarray
     weight: np.ndarray | None = None
+
+    @property
+    def seen(self) -> float | int:
+        """How many rows the weights count."""
+        return len(self.y) if self.weight is None else float(np.sum(self.weight))
 
 
 def _fitted(
@@ -170,7 +175,9 @@ def inspect_model(model_file: str | Path) -> Result:
     result = {"model": str(model_file), "library_version": header["library_version"], "created": header["created"]}
     result |= {"kind": header["kind"], "task": kind.task}
     result |= {"target": encoder.target_name, "rows": extra["rows"], "features": encoder.feature_names}
-    result |= about(kind, extra["rows"]) | {"kernel": chosen(model).get("kernel", _kernel_by_name(model))}
+    result |= about(kind, extra.get("seen", extra["rows"])) | {
+        "kernel": chosen(model).get("kernel", _kernel_by_name(model))
+    }
     result |= {"kernel_variance": kernel_variance(model), "lengthscales": in_units}
     return result | {"seconds": extra["seconds"], "test": extra["test"]}
 
@@ -226,11 +233,12 @@ def check_places(*paths):
             raise TableError(f"{path}: cannot be written ({error.strerror}); check the path and permissions") from None
 
 
-def saved(kind: AbstractKind, result: Result, out) -> Result:
-    """Writes the model file, where asked for, and says where it is."""
+def saved(kind: AbstractKind, result: Result, out, seen: float | int | None = None) -> Result:
+    """Writes the model file, where asked for, and says where it is; `seen` counts rows by their weights."""
     if out is None:
         return {}
-    extra = {"encoder": kind.encoder.to_dict(), "exposure": kind.exposure} | {
+    extra = {"encoder": kind.encoder.to_dict(), "exposure": kind.exposure}
+    extra |= {"seen": result["rows"] if seen is None else seen} | {
         name: result[name] for name in ("rows", "seconds", "test")
     }
     kind.model.save(out, extra=extra)
