@@ -59,7 +59,7 @@ def many_programs():
 
 
 # Bytes of memory that a worker may hold before it lets go of compiled programs, and by which it may grow after that.
-MEMORY, GROWTH = 2.5e9, 0.5e9
+MEMORY, GROWTH = 2.0e9, 0.5e9
 held = MEMORY - GROWTH  # after programs were let go the last time; freed memory may stay with the process
 
 
