@@ -244,12 +244,10 @@ class Settings(NamedTuple):
         TargetWarp, Setting("Monotone map of the target; for regression with normal noise.", TARGET_WARPS)
     ] = "auto"
     outputs: Annotated[
-        Outputs,
-        Setting("How several outputs depend on each other; for a target of several columns.", OUTPUTS),
+        Outputs, Setting("How several outputs depend on each other; for a target of several columns.", OUTPUTS)
     ] = "independent"
     num_latents: Annotated[
-        int | None,
-        Setting("Number of latent functions of coregionalised outputs. Default: as many as outputs."),
+        int | None, Setting("Number of latent functions of coregionalised outputs. Default: as many as outputs.")
     ] = None
     effort: Annotated[
         Effort,

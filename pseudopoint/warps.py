@@ -66,6 +66,11 @@ class AbstractWarp(Readable):
         """The x whose image is z."""
         return self.raw_inverse(self.mean + self.scale * z)
 
+    def exponential(self) -> tuple[Figure, Figure, Figure, Any] | None:
+        """(a, b, c) of an inverse exp(a + bz) − c, of which a normal z makes a lognormal number, and whether it is one
+        everywhere; None of other inverses."""
+        return None
+
     def log_slope(self, x: Values) -> Values:
         """The logarithm of the derivative, log w′(x) − log scale."""
         return self.raw_log_slope(x) - _library(x).log(self.scale)
@@ -104,6 +109,10 @@ class Logarithm(AbstractWarp):
         lowest = xp.where(width > 0, xp.log(xp.where(width > 0, width, 1)), -xp.inf)
         below = self.start + xp.where(width > 0, xp.minimum(w - lowest, 0), 0) * width
         return xp.where(w < lowest, below, xp.exp(w) - self.shift)
+
+    def exponential(self) -> tuple[Figure, Figure, Figure, Any]:
+        """Everywhere for a target, whose start is −shift."""
+        return self.mean, self.scale, self.shift, self.start + self.shift <= 0
 
     def raw_log_slope(self, x: Values) -> Values:
         """−log(max(x, start) + shift)."""

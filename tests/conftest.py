@@ -49,8 +49,17 @@ def float64(request):
             yield
 
 
+@pytest.fixture(autouse=True, scope="session")
+def many_programs():
+    """A fit drops all programs where there are more than a user's process needs, and the next tests would compile them
+    again. What a worker holds is bounded by `few_programs`."""
+    from pseudopoint import compilation  # after jaxtyping's hook
+
+    compilation.MOST = 1000
+
+
 # Bytes of memory that a worker may hold before it lets go of compiled programs, and by which it may grow after that.
-MEMORY, GROWTH = 1.0e9, 0.5e9
+MEMORY, GROWTH = 2.0e9, 0.5e9
 held = MEMORY - GROWTH  # after programs were let go the last time; freed memory may stay with the process
 
 

@@ -1,4 +1,4 @@
-"""The command line as people meet it: real processes, real files, every bad input."""
+"""The command line as people meet it: real files, every bad input, and a process of its own where that matters."""
 
 import json
 import os
@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from commands import COMMAND
+from commands import COMMAND, here
 
 from pseudopoint import GPRegressor, cli, metrics
 from pseudopoint import commands as tasks
@@ -105,10 +105,10 @@ def test_chunks_do_not_change_predictions(folder, monkeypatch):
 
 
 def test_score_and_inspect(folder):
-    scored = json.loads(run(folder, "score", "m.safetensors", "train.csv", "--json").stdout)
+    scored = json.loads(here(folder, "score", "m.safetensors", "train.csv", "--json").stdout)
     assert scored["rows"] == 119 and 0.7 < scored["coverage"] <= 1 and scored["r2"] > 0.9
-    inspected = run(folder, "inspect", "m.safetensors")
-    assert inspected.returncode == 0
+    inspected = here(folder, "inspect", "m.safetensors")
+    assert inspected.exit_code == 0
     for word in (
         "matern52",
         "lengthscale size",
@@ -136,30 +136,30 @@ def test_a_test_table_of_its_own_and_the_sparse_method(folder):
         "--effort",
         "fast",
     ]
-    done = run(folder, "fit", "train.csv", *options, "--json")
+    done = here(folder, "fit", "train.csv", *options, "--json")
     result = json.loads(done.stdout)
     assert result["test"]["rows"] == 119 and result["num_inducing"] == 10 and "inducing points" in result["advice"]
 
 
 def test_a_posterior_by_name_from_table_to_predictions(folder):
     few = ["--effort", "fast", "--num-inducing", 8, "--max-iter", 100, "--out", "s.safetensors"]
-    done = run(folder, "fit", "train.csv", "--target", "price", "--posterior", "solve", *few)
-    assert done.returncode == 0 and "16 more points" in done.stdout, done.stderr
-    done = run(folder, "predict", "s.safetensors", "new.parquet", "--out", "s.csv")
-    assert done.returncode == 0 and pd.read_csv(folder / "s.csv").notna().all(axis=None), done.stderr
+    done = here(folder, "fit", "train.csv", "--target", "price", "--posterior", "solve", *few)
+    assert done.exit_code == 0 and "16 more points" in done.stdout, done.output
+    done = here(folder, "predict", "s.safetensors", "new.parquet", "--out", "s.csv")
+    assert done.exit_code == 0 and pd.read_csv(folder / "s.csv").notna().all(axis=None), done.output
 
 
 def test_classes_from_table_to_report(folder):
     options = ["--max-iter", 3, "--num-inducing", 8, "--out", "c.safetensors", "--report", "c.html"]
-    done = run(folder, "fit", "train.csv", "--target", "city", "--effort", "fast", *options)
-    assert done.returncode == 0, done.stderr
+    done = here(folder, "fit", "train.csv", "--target", "city", "--effort", "fast", *options)
+    assert done.exit_code == 0, done.output
     assert "task: classification — the target 'city' holds text ('" in done.stdout
     assert "accuracy: " in done.stdout and " would have " in done.stdout
     assert "Confusion" in (folder / "c.html").read_text()
-    done = run(folder, "predict", "c.safetensors", "new.parquet", "--out", "c.csv")
-    assert done.returncode == 0, done.stderr
+    done = here(folder, "predict", "c.safetensors", "new.parquet", "--out", "c.csv")
+    assert done.exit_code == 0, done.output
     assert list(pd.read_csv(folder / "c.csv")) == ["city_predicted", "city_p_Bern", "city_p_Oslo", "city_p_Rome"]
-    scored = run(folder, "score", "c.safetensors", "new.parquet", "--json")
+    scored = here(folder, "score", "c.safetensors", "new.parquet", "--json")
     assert {"accuracy", "log_density", "brier", "calibration_error"} < set(json.loads(scored.stdout))
     assert any("never had ('Paris')" in note for note in json.loads(scored.stdout)["notes"])
 
@@ -301,22 +301,9 @@ def test_an_interrupt_lost_in_a_finaliser_comes_again(monkeypatch, capsys, reque
 def test_settings_of_a_kind_each_go_from_the_command_line_to_the_estimator(folder):
     words = ["--inducing", "random", "--no-learn-inducing", "--scale-inputs", "false", "--learning-rate", 0.5]
     numbers = ["--num-inducing", 6, "--batch-size", 50, "--initial-noise", 0.2, "--random-state", 3, "--max-iter", 2]
-    done = run(
-        folder,
-        "fit",
-        "train.csv",
-        "--target",
-        "price",
-        "--method",
-        "svgp",
-        "--effort",
-        "fast",
-        *words,
-        *numbers,
-        "--out",
-        "k",
-    )
-    assert done.returncode == 0 and "started by random" in done.stdout, done.stderr
+    fixed = ["--target", "price", "--method", "svgp", "--effort", "fast", "--out", "k"]
+    done = here(folder, "fit", "train.csv", *fixed, *words, *numbers)
+    assert done.exit_code == 0 and "started by random" in done.stdout, done.output
     given = {"inducing": "random", "learn_inducing": False, "scale_inputs": False, "learning_rate": 0.5}
     given |= {"num_inducing": 6, "batch_size": 50, "initial_noise": 0.2, "random_state": 3, "max_iter": 2}
     assert (
@@ -337,4 +324,4 @@ def test_options_explains_every_setting_word_by_word(capsys, monkeypatch):
 
 def test_version_and_help(folder):
     assert run(folder, "--version").stdout.strip().startswith("pseudopoint 0.")
-    assert "predict" in run(folder, "--help").stdout
+    assert "predict" in here(folder, "--help").stdout

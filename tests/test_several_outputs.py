@@ -162,3 +162,15 @@ def test_questions_about_one_output_and_bad_targets_are_refused(mixed):
     with pytest.raises(ValueError, match="2501 rows together .* at most 2500"):
         mixed.sample_y(np.ones((2501, 1)))
     assert mixed.outputs_ == ["y0", "y1"]  # what was refused left the model as it was
+
+
+@pytest.mark.parametrize("outputs", ["independent", "coregionalised"])
+def test_an_output_of_one_value_is_predicted_as_that_and_said(outputs):
+    constant, once = np.column_stack([Y, np.full(N, 100.0)]), np.column_stack([Y, np.full(N, np.nan)])
+    once[2, 2] = 100
+    for targets in (constant, once):
+        model = GPRegressor(outputs=outputs, **FAST).fit(X, targets)
+        mean, std = model.predict([[1.0], [60.0]], return_std=True)
+        np.testing.assert_allclose(mean[:, 2], 100, rtol=1e-4)
+        assert (std[:, 2] < 0.05).all() and (std[:, :2] > 0.05).all()
+        assert "the output y2 is 100 in every row that has it: that is what is predicted of it" in model.notes_

@@ -163,6 +163,17 @@ def test_a_mean_with_more_points_than_the_variance_is_updated_in_the_directions_
     np.testing.assert_allclose(model.predict_latent(AT), expected, rtol=1e-7, atol=1e-9)
 
 
+def test_points_may_be_added_where_noise_depends_on_x(tmp_path):
+    model = make("collapsed", likelihood="heteroscedastic").fit(X[OLD], Y[OLD])
+    (f, noise), far = model.predictor_.parts, X[NEW] + 6
+    model.update(far, Y[NEW], new_inducing=6)
+    assert model.inducing_points_.shape == (14, 2) and len(f.Zv) == 8
+    np.testing.assert_array_equal(model.predictor_.parts[1].alpha, noise.alpha)  # the noise is held
+    assert np.mean((model.predict(far) - Y[NEW]) ** 2) < 0.5 * np.var(Y[NEW])
+    model.save(tmp_path / "model")
+    np.testing.assert_array_equal(GPRegressor.load(tmp_path / "model").predict(far), model.predict(far))
+
+
 def test_a_warped_target_is_updated_as_what_it_is_warped_to():
     settings: dict[str, Any] = {"input_warp": "none", "target_warp": "log", "likelihood": "gaussian", "method": "exact"}
     model = GPRegressor("matern52", **settings).fit(X[OLD], np.exp(Y[OLD]))
@@ -175,6 +186,9 @@ def test_a_warped_target_is_updated_as_what_it_is_warped_to():
     more = -0.5 * (e @ np.linalg.solve(noisy, e) + np.linalg.slogdet(2 * np.pi * noisy)[1])
     more += np.sum(warp.log_slope(new))
     before = model.bound_
+    for question in (model.update, model.loo_log_density):  # of another noise for w(y) in each row
+        with pytest.raises(ValueError, match="noise_variance does not go together with the warp of the target"):
+            question(X[NEW], np.exp(Y[NEW]), noise_variance=np.ones(20))
     model.update(X[NEW], np.exp(Y[NEW]))
     expected = mean[20:] + K[20:, :20] @ np.linalg.solve(noisy, e)
     np.testing.assert_allclose(model.predict_latent(AT), expected, rtol=1e-7, atol=1e-8)

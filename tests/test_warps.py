@@ -95,6 +95,20 @@ def test_the_covariance_of_warped_numbers_is_that_of_draws():
     np.testing.assert_allclose(second, np.cov(draws.T), rtol=0.03, atol=0.02)
 
 
+@pytest.mark.parametrize("sd", [0.1, 1.0, 5.0, 15.0])
+def test_moments_under_a_logarithm_are_lognormal_however_wide(sd):
+    warp = standardised(Logarithm(0.5, -0.5), np.exp(np.linspace(-1, 2, 9)) - 0.5, np.ones(9))
+    correlation = np.array([[1.0, 0.99, -0.5], [0.99, 1.0, -0.5], [-0.5, -0.5, 1.0]])
+    mean, covariance = np.array([0.2, -0.5, 1.0]), (sd / float(warp.scale)) ** 2 * correlation
+    expected = np.exp(float(warp.mean) + float(warp.scale) * mean + sd**2 / 2)
+    second = np.outer(expected, expected) * np.expm1(sd**2 * correlation)
+    with jax.enable_x64():
+        likelihood = Warped(Gaussian(0.1), warp)
+        ours = jax.jit(Warped.predict)(likelihood, mean, np.diag(covariance) - 0.1)
+    np.testing.assert_allclose(ours, (expected - 0.5, np.diag(second)), rtol=1e-9)
+    np.testing.assert_allclose(likelihood.covariance(mean, covariance), second, rtol=1e-9)
+
+
 def test_the_logarithm_of_a_lognormal_target_is_found_by_its_profile_likelihood():
     rng = np.random.default_rng(0)
     y = np.exp(rng.normal(size=400))

@@ -10,14 +10,7 @@ import pandas as pd
 
 from pseudopoint.commands.kinds import exposures
 from pseudopoint.estimators.targets import check_target, regression_likelihood
-from pseudopoint.tables import (
-    TableEncoder,
-    TableError,
-    class_target,
-    drop_missing_target,
-    number_target,
-    read_table,
-)
+from pseudopoint.tables import TableEncoder, TableError, class_target, drop_missing_target, number_target, read_table
 from pseudopoint.tables.formats import Format, column_formats, values_of
 
 __all__ = ["HeldOut", "Rows", "rows_of", "split"]

@@ -24,13 +24,7 @@ from pseudopoint.files import check_place, make_folder
 from pseudopoint.optimise.result import Progress
 from pseudopoint.persistence import ModelFileError, describe, reading
 from pseudopoint.report import write_report
-from pseudopoint.tables import (
-    TableEncoder,
-    TableError,
-    read_table,
-    table_chunks,
-    write_chunks,
-)
+from pseudopoint.tables import TableEncoder, TableError, read_table, table_chunks, write_chunks
 from pseudopoint.tables import describe as in_words
 
 __all__ = ["demo", "fit_table", "inspect_model", "load_model", "predict_table", "score_table"]
@@ -80,8 +74,7 @@ def fit_table(
     rows = rows_of(frame, target, make(), classes, held_out, missing, weights, exposure)
     start = time.perf_counter()
     measured = _fitted(make(), rows.train, rows.encoder, rows.weight, exposure, progress)
-    some = [] if rows.held_out is None or not len(rows.held_out) else [rows.held_out]
-    scored = measured.kind.score(some, keep=report is not None) if some else None
+    scored = _scored(measured.kind, rows.held_out, report is not None)
     refitted = refit and test is None and scored is not None and scored.rows > 0
     final, learned = measured, rows.learned
     if refitted:
@@ -125,6 +118,10 @@ def _fitted(
     more = {} if exposure is None else {"exposure": kind.exposures(frame)}
     model.fit_encoded(encoder, X, y, weights, progress, **more)
     return Fitted(kind, X, y, weights)
+
+
+def _scored(kind: AbstractKind, held_out: pd.DataFrame | None, keep: bool) -> Scored | None:
+    return None if held_out is None or not len(held_out) else kind.score([held_out], keep=keep)
 
 
 def result_of(kind: AbstractKind, rows: int, why: str, seconds: float, refitted: bool = False) -> Result:

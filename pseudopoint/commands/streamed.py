@@ -12,15 +12,7 @@ import pandas as pd
 
 from pseudopoint.commands.choice import implied_task
 from pseudopoint.commands.kinds import AbstractKind, Classification, Regression, Result
-from pseudopoint.commands.steps import (
-    CHUNK_ROWS,
-    Fitted,
-    check_places,
-    make_estimator,
-    reported,
-    result_of,
-    saved,
-)
+from pseudopoint.commands.steps import CHUNK_ROWS, Fitted, check_places, make_estimator, reported, result_of, saved
 from pseudopoint.commands.steps import fit_table as fit_in_memory
 from pseudopoint.estimators.streaming import Streaming
 from pseudopoint.optimise.result import Progress

@@ -23,6 +23,7 @@ __all__ = [
     "LARGEST_TARGET",
     "refuse_bad_target",
     "refuse_large",
+    "refuse_noise_of_warped",
     "refuse_non_finite",
     "seed_of",
     "shown",
@@ -247,6 +248,15 @@ def _unmasked(values: Any) -> Any:
     if not isinstance(values, np.ma.MaskedArray) or not np.ma.is_masked(values):
         return values
     return np.ma.filled(values.astype(np.float64 if values.dtype.kind in "biuf" else object), np.nan)
+
+
+def refuse_noise_of_warped(warp: Any) -> None:
+    """Known noise variances of rows where the target has a learned warp, which makes another noise of each."""
+    if warp is not None:
+        raise ValueError(
+            "noise_variance does not go together with the warp of the target that this model has learned: leave it "
+            "out, or fit with target_warp='none'"
+        )
 
 
 def refuse_bad_target(y):

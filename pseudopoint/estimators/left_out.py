@@ -12,7 +12,7 @@ from ..data import dataset
 from ..params import cast
 from ..posteriors import Collapsed, Exact, Model
 from ..processes import computing, one_blas_thread
-from .checks import numbers, refuse_non_finite, weights
+from .checks import numbers, refuse_noise_of_warped, refuse_non_finite, weights
 
 __all__ = ["densities"]
 
@@ -27,6 +27,8 @@ def densities(model: Any, X: Any, y: Any, sample_weight: Any, noise: np.ndarray 
     inner, warp = model.likelihood_.warped or (model.likelihood_, None)
     exact = model.method_ == "exact"
     _refuse(model, inner)
+    if noise is not None:
+        refuse_noise_of_warped(warp)
     scaled = scaling.target(y)
     known = np.zeros(len(y)) if noise is None else noise / scaling.target_scale**2
     with computing(precision), one_blas_thread():

@@ -1,5 +1,6 @@
 """What a fit has to say that is no error: one sentence each, for `notes_` and the command line."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -9,6 +10,7 @@ from ..data import FAR, Standardiser
 from ..kernels import AbstractKernel
 
 __all__ = [
+    "constant_outputs",
     "constant_target",
     "discrete_target",
     "far_rows",
@@ -119,6 +121,16 @@ def iteration_limit(converged: bool, iterations: int, limit: int) -> list[str]:
 def constant_target(y: float) -> list[str]:
     """A target of one value."""
     return [f"the target is {y:g} in every row: that is what is predicted, and nothing is learned of the inputs"]
+
+
+def constant_outputs(names: Sequence[Any], Y: np.ndarray) -> list[str]:
+    """Outputs of one value, in the rows where they are there."""
+    there = [values[~np.isnan(values)] for values in Y.T]
+    return [
+        f"the output {name} is {values[0]:g} in every row that has it: that is what is predicted of it"
+        for name, values in zip(names, there, strict=True)
+        if np.ptp(values) == 0
+    ]
 
 
 def many_classes(classes: int, rows: int) -> list[str]:

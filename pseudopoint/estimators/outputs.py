@@ -130,6 +130,7 @@ def fit_outputs(model: Any, X: Any, Y: Any, refused: dict[str, Any], sample_weig
         if np.isnan(values).all():
             raise ValueError(f"the output {name} has no value in any row that counts: leave that column of y out")
     gaps = int(np.isnan(Y).sum())
+    said += notes.constant_outputs(names, Y)
     said += [f"{gaps:,} of {Y.size:,} values of the outputs are gaps, which predictions fill"] if gaps else []
     _learn(model, settings, X, Y, weight, said, progress)
     model.outputs_, model.levels_ = names, None

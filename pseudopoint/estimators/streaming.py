@@ -14,16 +14,7 @@ from ..names import Settings
 from ..optimise.result import Progress
 from ..processes import computing, one_blas_thread
 from ..recipes import AbstractKeeper, Found, Trial, fit_rows
-from ..tables import (
-    LearnedTable,
-    PartReader,
-    Parts,
-    TableRows,
-    arrays_source,
-    dask_source,
-    learn_table,
-    open_source,
-)
+from ..tables import LearnedTable, PartReader, Parts, TableRows, arrays_source, dask_source, learn_table, open_source
 from .base import in_units_of_inputs, start_kernel
 from .checkpoints import fingerprint, opened
 from .choosing import Chosen, as_chosen, searched

@@ -11,8 +11,8 @@ from ..compilation import keeping_programs
 from ..data import dataset, merge_duplicates
 from ..params import cast
 from ..processes import computing, one_blas_thread
-from ..recipes import add_points, update, update_varying
-from .checks import noise_of_rows, numbers, refuse_bad_target, shown, weights, whole
+from ..recipes import add_points, add_points_of_f, update, update_varying
+from .checks import noise_of_rows, numbers, refuse_bad_target, refuse_noise_of_warped, shown, weights, whole
 from .exposure import Rates, checked_exposure
 from .notes import updated
 from .targets import Target, check_target
@@ -74,9 +74,9 @@ def _update(model: Any, X: Any, y: Any, columns: dict[str, Any], new_inducing: A
     with computing("float64"), one_blas_thread(), keeping_programs():
         data = dataset(model.standardiser_.inputs(X), y, weight, noise, dtype="float64")
         predictor, likelihood = cast((model.predictor_, seen.likelihood), np.float64)
-        if more:
-            predictor = add_points(predictor, np.asarray(data.X), more)
         varying = likelihood.varying_noise and not predictor.stacked
+        if more:
+            predictor = (add_points_of_f if varying else add_points)(predictor, np.asarray(data.X), more)
         new = (update_varying if varying else update)(predictor, likelihood, data, at_rows)
         predictor = jax.tree.map(np.asarray, cast(new.predictor, model._precision))
     model.predictor_ = predictor
@@ -98,6 +98,7 @@ def _seen(model: Any, rows: np.ndarray, y: Any, sample_weight: Any, noise_varian
     if noise_variance is not None:
         if likelihood.gaussian_noise is None:
             raise ValueError(f"noise_variance has no meaning for the likelihood {likelihood.name}: leave it out")
+        refuse_noise_of_warped(warp)
         noise = noise_of_rows(noise_variance, rows) / scaling.target_scale**2
     constant = 0.0
     if exposure is not None:

@@ -1,5 +1,8 @@
 """A real target that is a monotone function of one with normal noise."""
 
+from functools import partial
+
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
@@ -12,16 +15,17 @@ from .quadrature import rule
 __all__ = ["Warped"]
 
 NODES, WEIGHTS = rule(40)
-DEGREES = 24  # of the Hermite series of a covariance; the terms of a warp fall off like 1/k!
+DEGREES = 24  # of the Hermite series of a covariance; of e^(sz) the terms are s²ᵏ/k!
 
 
 class Warped(AbstractLikelihood):
     """p(y | f) = p(w(y) | f) w′(y): `likelihood` describes the warped target w(y) (Snelson et al. 2003).
 
     The fit needs no bound of its own: it is that of w(y), whose log evidence differs from that of y by Σ log w′(yᵢ).
-    Log densities, distribution functions and quantiles are exact. Mean and variance of y are integrals over a normal
-    w(y), by quadrature. Where its noise depends on x or is Student's, w(y) is a mixture of normals, for which the mean
-    of an exponential is infinite: there they are those of a normal w(y) in its place (`normal`).
+    Log densities, distribution functions and quantiles are exact. Mean, variance and covariance of y are those of a
+    normal w(y): of a logarithm in closed form, of other warps by quadrature. Where noise depends on x or is Student's,
+    w(y) is a mixture of normals, for which the mean of an exponential is infinite: there they are those of a normal
+    w(y) in its place (`normal`).
     """
 
     likelihood: AbstractLikelihood
@@ -70,7 +74,13 @@ class Warped(AbstractLikelihood):
         at = mean[..., None] + jnp.sqrt(variance)[..., None] * jnp.asarray(NODES, mean.dtype)
         y, weights = self.warp.inverse(at), jnp.asarray(WEIGHTS, mean.dtype)
         first = y @ weights
-        return Moments(first, (y - first[..., None]) ** 2 @ weights)
+        moments = Moments(first, (y - first[..., None]) ** 2 @ weights)
+        if (exponential := self.warp.exponential()) is None:
+            return moments
+        a, b, c, everywhere = exponential
+        expected = jnp.exp(a + b * mean + b**2 * variance / 2)
+        lognormal = Moments(expected - c, expected**2 * jnp.expm1(b**2 * variance))
+        return jax.tree.map(partial(jnp.where, everywhere), lognormal, moments)
 
     def cdf(self, f: Latent, y: Rows) -> Rows:
         """P(Y ≤ y | f) of w(y)."""
@@ -88,6 +98,11 @@ class Warped(AbstractLikelihood):
         With w⁻¹(μᵢ + sᵢξ) = Σₖ cᵢₖ Heₖ(ξ)/√k! and the correlation ρ of two normal numbers, E Heₖ(ξ) Heₗ(ξ′) = k! ρᵏ
         where k = l and 0 otherwise (Mehler), so that Cov(yᵢ, yⱼ) = Σₖ cᵢₖ cⱼₖ ρᵢⱼᵏ over k ≥ 1.
         """
+        exponential = self.warp.exponential()
+        if exponential is not None and exponential[3]:
+            a, b, *_ = exponential
+            expected = np.exp(a + b * mean + b**2 * np.diagonal(covariance) / 2)
+            return expected[:, None] * expected * np.expm1(b**2 * covariance)
         std = np.sqrt(np.diagonal(covariance))
         y = np.asarray(self.warp.inverse(mean[:, None] + std[:, None] * NODES))
         norms = np.cumprod(np.r_[1.0, np.sqrt(np.arange(1, DEGREES))])

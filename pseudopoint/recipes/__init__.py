@@ -8,7 +8,7 @@ from .search import Found, search
 from .settings import COLLAPSED_ROWS, Fitted, Settings, Trial, choose_method, choose_num_inducing
 from .starts import Warm
 from .streamed import fit_rows
-from .update import Updated, add_points, update, update_varying
+from .update import Updated, add_points, add_points_of_f, update, update_varying
 
 __all__ = [
     "COLLAPSED_ROWS",
@@ -23,6 +23,7 @@ __all__ = [
     "Updated",
     "Warm",
     "add_points",
+    "add_points_of_f",
     "choose_method",
     "choose_num_inducing",
     "fit_model",

@@ -16,13 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from ..bounds import (
-    LeftOut,
-    collapsed,
-    leave_one_out,
-    loo_log_density,
-    marginals_of_rows,
-)
+from ..bounds import LeftOut, collapsed, leave_one_out, loo_log_density, marginals_of_rows
 from ..data import Dataset
 from ..kernels import AbstractKernel, Matern52
 from ..likelihoods import NOISE_FLOOR, Gaussian, Heteroscedastic, LogScale

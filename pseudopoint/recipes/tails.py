@@ -136,12 +136,7 @@ def alternate(
 
 
 def fit_tails(
-    run: Callable[..., Fitted],
-    start: Model,
-    data: Dataset,
-    settings: Settings,
-    progress: Any,
-    warm: Warm,
+    run: Callable[..., Fitted], start: Model, data: Dataset, settings: Settings, progress: Any, warm: Warm
 ) -> Ended:
     """The fit under Student-t noise by `run`, the exact or collapsed method, from hyperparameters and ν of a sample.
 

@@ -32,7 +32,7 @@ from ..posteriors import (
 from ..starts.inducing import added
 from .objectives import padded_to_bucket
 
-__all__ = ["Updated", "add_points", "update", "update_varying"]
+__all__ = ["Updated", "add_points", "add_points_of_f", "update", "update_varying"]
 
 MOST_POINTS = 12_000  # of an exact model: its W has the square of them
 FEATURES = 2e7  # numbers of the features of rows that are in memory together
@@ -91,6 +91,12 @@ def add_points(predictor: Any, X: np.ndarray, count: int) -> Any:
     Z = np.asarray(first.Zv)
     more = added(first.kernel, Z, X, len(Z) + count)[len(Z) :]
     return _each(with_points, predictor, more) if len(more) else predictor
+
+
+def add_points_of_f(predictor: Joined, X: np.ndarray, count: int) -> Joined:
+    """`add_points` where noise depends on x: for f, as the noise is held."""
+    f, *others = predictor.parts
+    return Joined((add_points(f, X, count), *others))
 
 
 def _first(predictor: Any) -> Predictor:

@@ -3,21 +3,23 @@
 import numpy as np
 from jaxtyping import Bool, Float
 
-__all__ = ["latent_points", "mixing", "moments_of_outputs", "stacked"]
+__all__ = ["CONSTANT", "latent_points", "mixing", "moments_of_outputs", "stacked"]
 
+CONSTANT = 1e-4  # scale of an output of one value, in units of that value: what is known of it needs no width
 LEAST = 0.05  # variance of a latent function at the start, of outputs of variance 1
 
 
 def moments_of_outputs(
     Y: Float[np.ndarray, "N P"], weight: Float[np.ndarray, " N"]
 ) -> tuple[Float[np.ndarray, " P"], Float[np.ndarray, " P"]]:
-    """Weighted mean and standard deviation of the values of each output that are there (not NaN)."""
+    """Weighted mean and standard deviation of the values of each output that are there (not NaN); of an output of one
+    value `CONSTANT` times that value, because outputs share their noise as a part of this scale."""
     mass, values = weight[:, None] * ~np.isnan(Y), np.nan_to_num(Y)
     mass = mass / mass.sum(axis=0)
     mean = np.sum(mass * values, axis=0)
     scale = np.sqrt(np.sum(mass * (values - mean) ** 2, axis=0))
     constant = scale <= 1e-12 * np.abs(mean)
-    return mean, np.where(constant, np.where(mean != 0, np.abs(mean), 1.0), scale)
+    return mean, np.where(constant, CONSTANT * np.where(mean != 0, np.abs(mean), 1.0), scale)
 
 
 def stacked(

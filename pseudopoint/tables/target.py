@@ -58,11 +58,7 @@ def looks_like_classes(frame: pd.DataFrame, target: str, missing: Collection[str
 
 
 def number_target(
-    frame: pd.DataFrame,
-    target: str,
-    missing: Collection[str] = (),
-    format: Format | None = None,
-    role: str = "target",
+    frame: pd.DataFrame, target: str, missing: Collection[str] = (), format: Format | None = None, role: str = "target"
 ) -> Float64[np.ndarray, "N"]:
     """The target [N] as numbers, of durations as days, NaN where missing. `TableError` if it is absent, not numeric, or
     ±inf.

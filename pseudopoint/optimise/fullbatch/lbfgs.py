@@ -31,10 +31,7 @@ def lbfgsb(objective: Objective, *, max_iter: int = 200, box: tuple[Any, Any] | 
 
 def remaining(objective: Objective, max_iter: int) -> dict[str, int]:
     """SciPy's limits for what is left of `max_iter` iterations, and of 4 max_iter + 20 evaluations."""
-    return {
-        "maxiter": max_iter - len(objective.history),
-        "maxfun": 4 * max_iter + 20 - objective.evaluations,
-    }
+    return {"maxiter": max_iter - len(objective.history), "maxfun": 4 * max_iter + 20 - objective.evaluations}
 
 
 def _limits(objective: Objective, max_iter: int, length: int | None) -> dict[str, int]:

@@ -201,12 +201,7 @@ def _unconstrained(numbers, model, change):
 
 
 def line_search(
-    objective: Objective,
-    direction: AbstractDirection,
-    *,
-    max_iter: int = 200,
-    tolerance: float = 1e-9,
-    limit: int = 60,
+    objective: Objective, direction: AbstractDirection, *, max_iter: int = 200, tolerance: float = 1e-9, limit: int = 60
 ) -> OptimiseResult:
     """Minimises the objective by steps ξ ← ξ + tΔξ, each t by Brent's method (Salimbeni et al. 2018, 5.1).
 
