@@ -111,6 +111,10 @@ class AbstractEstimator(TakesMoreRows, BaseEstimator):
     def _fit_source(self, at):
         raise NotImplementedError
 
+    def _numbered(self, y):
+        """Of a target given beside its rows, part by part: its labels, or None where it has none, and what is read."""
+        return None, y
+
     def fit_encoded(self, encoder: Any, X, y, sample_weight=None, progress: Progress | None = None, **columns):
         """`fit` to inputs X [N, D] and a target y [N] that a `tables.TableEncoder` made of a table; the command line's
         fit. Predictions take the table's columns by name, or arrays of the encoder's features."""
