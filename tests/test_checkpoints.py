@@ -201,6 +201,9 @@ def test_arrays_part_by_part_are_the_table(tmp_path, whole, monkeypatch):
     bad[3, 1] = np.nan
     with pytest.raises(ValueError, match="column 1 contains NaN"):
         GPRegressor(**SVGP).fit(bad, TABLE.y.to_numpy(), checkpoint=tmp_path / "b")
+    bad[:, 1] = np.nan
+    with pytest.raises(ValueError, match="column 1 contains NaN"):  # it was left out, and predictions failed
+        GPRegressor(**SVGP).fit(bad, TABLE.y.to_numpy(), checkpoint=tmp_path / "b")
     with pytest.raises(ValueError, match="sample_weight needs the rows in memory"):
         GPRegressor(**SVGP).fit(X, TABLE.y.to_numpy(), np.ones(N), checkpoint=tmp_path / "c")
 
@@ -237,7 +240,8 @@ def test_labels_of_arrays_part_by_part_became_text(labels, route, tmp_path, monk
 
 def test_labels_of_a_table_beside_it_are_its_own_and_those_within_it_stay_text(tmp_path):
     y = np.where(X[:, 0] > 0, 10, 9)
-    frame, settings = TABLE[["a", "b"]].assign(y=y), COMMON | {"max_iter": 20}
+    frame: Any = TABLE[["a", "b"]].assign(y=y)
+    settings: dict[str, Any] = COMMON | {"max_iter": 20}
     frames = pytest.importorskip("dask.dataframe")
     lazy = frames.from_pandas(frame, npartitions=2)
     assert GPClassifier(**settings).fit(lazy[["a", "b"]], lazy.y).classes_.tolist() == [9, 10]

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Collection
 from contextlib import closing, nullcontext
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import pandas as pd
@@ -56,7 +56,7 @@ class Streaming(NamedTuple):
         given = self.missing, self.share, settings.seed, check
         learned = learn_table(self.source, self.target, classes, *given)
         if self.target == TARGET:
-            _refuse_gaps(learned, len(self.source))
+            _refuse_gaps(learned, self.source)
         return learned
 
 
@@ -79,16 +79,17 @@ def fit_streamed(model: Any, X: Any, y: Any, refused: dict[str, Any], checkpoint
     options["labels"], y = model._numbered(y) if arrays else (None, y)
     if is_lazy(X):
         return model._fit_source(Streaming(*dask_source(X, y, TARGET), **options))
-    with nullcontext(arrays_source(X, y, TARGET)) if arrays else open_source(X) as source:
+    with nullcontext(arrays_source(cast(np.ndarray, X), y, TARGET)) if arrays else open_source(X) as source:
         model._fit_source(Streaming(source, TARGET if arrays else y, **options))
     if arrays and names is not None:
         model.feature_names_in_ = np.asarray(names, object)
 
 
-def _refuse_gaps(learned: LearnedTable, rows: int) -> None:
-    """Arrays have no gaps; those of a table are filled."""
-    gaps = [f"column {column.name}" for column in learned.encoder.columns if column.indicator]
-    for name in gaps + ["the target"] * int(learned.counts.sum() < rows):
+def _refuse_gaps(learned: LearnedTable, source: Parts) -> None:
+    """Arrays have no gaps; those of a table are filled, and columns of gaps alone are left out."""
+    full = {column.name for column in learned.encoder.columns if not column.indicator} | {TARGET}
+    gaps = [f"column {name}" for name in source.columns if name not in full]
+    for name in gaps + ["the target"] * int(learned.counts.sum() < len(source)):
         raise ValueError(f"{name} contains NaN: drop those rows or impute the values")
 
 
