@@ -36,7 +36,7 @@ from .saving import rebuilt, tree_of
 from .serving import block_sizes, evaluate, is_plain
 from .targets import refuse_unfit
 from .updating import TakesMoreRows
-from .warm import learned_by
+from .warm import learned_by, start_of
 
 __all__ = ["AbstractEstimator", "in_units_of_inputs", "start_kernel"]
 
@@ -170,9 +170,12 @@ class AbstractEstimator(TakesMoreRows, BaseEstimator):
             said += notes.merged_rows(int(np.count_nonzero(given[2])), len(rows[1]))
         # "auto" is scaled, but for a kernel object, whose numbers are in the units of X.
         scaled, own = bool(settings.scale_inputs), in_units_of_inputs(settings)
-        scaling, known = Standardiser.learn(*rows[:3], own or scaled, scale_target, not own), learned_by(self)
+        scaling, (known, anew) = (
+            Standardiser.learn(*rows[:3], own or scaled, scale_target, not own),
+            start_of(self, *rows[1:]),
+        )
         scaling = scaling if known is None else known.scaled_by(scaling, own)
-        said += notes.far_rows(rows[0], scaling, self._names)
+        said += anew + notes.far_rows(rows[0], scaling, self._names)
         with computing(self._precision), one_blas_thread(), keeping_programs():
             X, y, weight = scaling.inputs(rows[0], self._precision), scaling.target(rows[1]), rows[2]
             refuse_large(y, self._precision)
