@@ -170,11 +170,8 @@ class AbstractEstimator(TakesMoreRows, BaseEstimator):
             said += notes.merged_rows(int(np.count_nonzero(given[2])), len(rows[1]))
         # "auto" is scaled, but for a kernel object, whose numbers are in the units of X.
         scaled, own = bool(settings.scale_inputs), in_units_of_inputs(settings)
-        scaling, (known, anew) = (
-            Standardiser.learn(*rows[:3], own or scaled, scale_target, not own),
-            start_of(self, *rows[1:]),
-        )
-        scaling = scaling if known is None else known.scaled_by(scaling, own)
+        scaling = Standardiser.learn(*rows[:3], own or scaled, scale_target, not own)
+        known, scaling, anew = start_of(self, rows[1:], scaling, own)
         said += anew + notes.far_rows(rows[0], scaling, self._names)
         with computing(self._precision), one_blas_thread(), keeping_programs():
             X, y, weight = scaling.inputs(rows[0], self._precision), scaling.target(rows[1]), rows[2]

@@ -96,11 +96,15 @@ def learned_by(model: Any) -> Learned | None:
     return Learned(*at, model.predictor_)
 
 
-def start_of(model: Any, y: np.ndarray, weight: np.ndarray, noise: np.ndarray) -> tuple[Learned | None, list[str]]:
-    """What a fit to a target [N] starts from, None where it begins anew, and what to say of it."""
+def start_of(model: Any, rows: tuple[np.ndarray, ...], scaling: Standardiser, own_units: bool):
+    """What a fit to targets, weights and known noise starts from, None where it begins anew; the scaling, `scaling`
+    where the fit has its own; and what to say."""
     learned = learned_by(model)
-    why = "" if learned is None else learned.unfit(y, weight, noise)
-    return (None, [f"the fit began anew, in spite of warm_start: {why}"]) if why else (learned, [])
+    if learned is None:
+        return None, scaling, []
+    if why := learned.unfit(*rows):
+        return None, scaling, [f"the fit began anew, in spite of warm_start: {why}"]
+    return learned, learned.scaled_by(scaling, own_units), []
 
 
 def refuse_other_classes(known: Any, classes: Any, what: str) -> None:
