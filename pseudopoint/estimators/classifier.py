@@ -15,7 +15,7 @@ from ..means import AbstractMean
 from ..optimise.result import Progress
 from . import notes, predictive
 from .base import AbstractEstimator
-from .checks import no_type_check, store
+from .checks import nanoseconds, no_type_check, refuse_non_finite, store
 from .frames import given, plain_labels
 from .lazy import ScoresPartitions, over_partitions
 from .serving import evaluate
@@ -196,7 +196,9 @@ class GPClassifier(ScoresPartitions, ClassifierMixin, AbstractEstimator):
 
 
 def _check_labels(y):
-    """Raises ValueError for what are no labels, such as real numbers."""
+    """Raises ValueError for what are no labels, such as real numbers and NaT."""
+    if y.dtype.kind in "Mm":
+        refuse_non_finite(np.empty((0, 0)), None, nanoseconds(y))
     with np.errstate(invalid="ignore", over="ignore"), warnings.catch_warnings():  # of labels that are large numbers
         warnings.filterwarnings("ignore", "The number of unique classes")  # a note says so
         check_classification_targets(y)

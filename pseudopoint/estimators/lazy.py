@@ -8,6 +8,7 @@ import numpy as np
 from sklearn.base import is_regressor
 from sklearn.metrics import accuracy_score, r2_score
 
+from .checks import in_days
 from .frames import is_lazy
 
 __all__ = ["ScoresPartitions", "over_partitions"]
@@ -18,6 +19,7 @@ class ScoresPartitions:
 
     def score(self, X, y, sample_weight=None):
         """R² of a regression, accuracy of classes. Of a collection of Dask, one number a row is held in memory."""
+        y = in_days(y) if is_regressor(self) and not is_lazy(y) else y
         if not is_lazy(X):
             return super().score(X, y, sample_weight)  # pyright: ignore[reportAttributeAccessIssue]
         predicted = self.predict(X)  # pyright: ignore[reportAttributeAccessIssue]

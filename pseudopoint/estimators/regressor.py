@@ -140,7 +140,7 @@ class GPRegressor(ScoresPartitions, RegressorMixin, AbstractEstimator):
 
         X may be a table (pandas, polars, Arrow) of numbers, text, categories, true/false values, dates and gaps, which
         are encoded as the command line's tables are (docs/tables.md); rows whose target is a gap are then left out, and
-        `notes_` says so.
+        `notes_` says so. A target of durations is read in days, dates in an array X as nanoseconds.
 
         Parameters
         ----------
