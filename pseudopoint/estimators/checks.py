@@ -21,6 +21,7 @@ __all__ = [
     "no_type_check",
     "noise_of_rows",
     "numbers",
+    "one_column",
     "positive",
     "LARGEST_TARGET",
     "refuse_bad_target",
@@ -190,6 +191,15 @@ def nanoseconds(values: Any) -> Any:
         raise ValueError(f"durations in the unit {unit} have no fixed length: give them in days or less")
     length = count * float(np.timedelta64(1, unit) / np.timedelta64(1, "ns"))
     return np.where(np.isnat(values), np.nan, values.astype(np.int64) * length)
+
+
+def one_column(y: Any) -> Any:
+    """A target [N, 1], of an array or a table, as [N], as `fit` takes it; else what is given."""
+    try:
+        shape = getattr(y, "shape", None) or np.shape(y)
+    except ValueError:  # of rows that differ in length, which is for other checks to say
+        return y
+    return np.asanyarray(y)[:, 0] if len(shape) == 2 and shape[1] == 1 else y
 
 
 def in_days(y: Any) -> Any:

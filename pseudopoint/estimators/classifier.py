@@ -15,7 +15,7 @@ from ..means import AbstractMean
 from ..optimise.result import Progress
 from . import notes, predictive
 from .base import AbstractEstimator
-from .checks import nanoseconds, no_type_check, refuse_non_finite, store
+from .checks import nanoseconds, no_type_check, one_column, refuse_non_finite, store
 from .frames import given, plain_labels
 from .lazy import ScoresPartitions, over_partitions
 from .serving import evaluate
@@ -187,7 +187,7 @@ class GPClassifier(ScoresPartitions, ClassifierMixin, AbstractEstimator):
     def log_density(self, X, y):
         """log P(yᵢ | xᵢ) for every row, [N]; −∞ for a label that was not learned."""
         log_p = self.predict_log_proba(X)
-        y = np.asarray(y)
+        y = np.asarray(one_column(y))
         if y.shape != (len(log_p),):
             raise ValueError(f"y has shape {y.shape}, but X has {len(log_p)} rows")
         places = {label: place for place, label in enumerate(self.classes_.tolist())}  # of labels of any type
