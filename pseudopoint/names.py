@@ -373,7 +373,8 @@ ESTIMATORS: dict[str, Setting] = {
     "warm_start": Setting(
         "Whether the next fit starts where the last one ended: kernel, likelihood, scaling, warps and inducing points "
         "are those learned, and nothing is searched for.",
-        python="Settings that say how these start have no effect then. Columns and classes have to be the same.",
+        python="Settings that say how these start have no effect then. Columns and classes have to be the same. Where "
+        "known noise or the target does not suit what was learned, the fit begins anew.",
         kind=bool,
         default=False,
     )

@@ -1,6 +1,7 @@
 """A fit that was stopped at any moment goes on from its checkpoint, minibatch steps bit for bit; other fits do not."""
 
 import shutil
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -15,7 +16,7 @@ rng = np.random.default_rng(2)
 X = rng.normal(size=(N, 2))
 TABLE = pd.DataFrame({"a": X[:, 0], "b": X[:, 1], "y": np.sin(2 * X[:, 0]) + 0.2 * rng.normal(size=N)})
 LABELS = TABLE.assign(y=np.where(TABLE.y > 0, "up", "down"))
-COMMON = {"effort": "fast", "num_inducing": 4, "inducing": "kmeans", "initial": "robust"}
+COMMON: dict[str, Any] = {"effort": "fast", "num_inducing": 4, "inducing": "kmeans", "initial": "robust"}
 SVGP = COMMON | {"method": "svgp", "batch_size": 16, "max_iter": 90}
 
 
@@ -200,5 +201,76 @@ def test_arrays_part_by_part_are_the_table(tmp_path, whole, monkeypatch):
     bad[3, 1] = np.nan
     with pytest.raises(ValueError, match="column 1 contains NaN"):
         GPRegressor(**SVGP).fit(bad, TABLE.y.to_numpy(), checkpoint=tmp_path / "b")
+    bad[:, 1] = np.nan
+    with pytest.raises(ValueError, match="column 1 contains NaN"):  # it was left out, and predictions failed
+        GPRegressor(**SVGP).fit(bad, TABLE.y.to_numpy(), checkpoint=tmp_path / "b")
     with pytest.raises(ValueError, match="sample_weight needs the rows in memory"):
         GPRegressor(**SVGP).fit(X, TABLE.y.to_numpy(), np.ones(N), checkpoint=tmp_path / "c")
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [
+        np.array([8, 9, 10]),
+        np.array([1.0, 2.0, -3.0]),
+        np.array([False, True]),
+        np.array(["1.0", "1", "NA"]),
+        np.array(["b", "a"], object),
+    ],
+    ids=["integers", "floats", "booleans", "text", "objects"],
+)
+@pytest.mark.parametrize("route", ["checkpoint", "memory map", "dask"])
+def test_labels_of_arrays_part_by_part_became_text(labels, route, tmp_path, monkeypatch):
+    y = labels[np.digitize(X[:, 0], [-0.5, 0.5]) % len(labels)]
+    rows, target, kept = X, y, {}
+    if route == "checkpoint":
+        kept = {"checkpoint": tmp_path / "kept"}
+    elif route == "dask":
+        array = pytest.importorskip("dask.array")
+        rows, target = array.from_array(X, chunks=(50, 2)), array.from_array(y, chunks=40)
+    else:
+        np.save(tmp_path / "X.npy", X)
+        rows = np.load(tmp_path / "X.npy", mmap_mode="r")
+        monkeypatch.setattr("pseudopoint.estimators.base.LARGE_MAP", 0)
+    model = GPClassifier(**COMMON, max_iter=20).fit(rows, target, **kept)
+    assert model.rows_ == N and model.classes_.dtype == y.dtype
+    np.testing.assert_array_equal(model.classes_, np.unique(y))
+    assert model.score(X, y) > 0.6 and np.isfinite(model.log_density(X, y)).all()
+
+
+def test_labels_of_a_table_beside_it_are_its_own_and_those_within_it_stay_text(tmp_path):
+    y = np.where(X[:, 0] > 0, 10, 9)
+    frame: Any = TABLE[["a", "b"]].assign(y=y)
+    settings: dict[str, Any] = COMMON | {"max_iter": 20}
+    frames = pytest.importorskip("dask.dataframe")
+    lazy = frames.from_pandas(frame, npartitions=2)
+    assert GPClassifier(**settings).fit(lazy[["a", "b"]], lazy.y).classes_.tolist() == [9, 10]
+    unnamed = GPClassifier(**settings).fit(lazy[["a", "b"]], lazy.y.rename(None))
+    assert unnamed.score(frame[["a", "b"]], y) > 0.8
+    assert GPClassifier(**settings).fit(frame, "y").classes_.tolist() == ["10", "9"]
+    beside = GPClassifier(**settings).fit(frame[["a", "b"]], frame.y, checkpoint=tmp_path)
+    assert beside.classes_.tolist() == [9, 10] and list(beside.feature_names_in_) == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("y", "word"),
+    [
+        (X[:, 0], "Unknown label type: continuous"),
+        (np.where(X[:, 1] > 0, 1.0, np.nan), "the target contains NaN"),
+        (np.full(N, 7), "holds one class only, 7"),
+        (np.ones((N, 2)), "y has? shape|y .*: give"),
+    ],
+)
+def test_what_are_no_labels_is_refused_part_by_part(y, word, tmp_path):
+    with pytest.raises(ValueError, match=word):
+        GPClassifier(**COMMON).fit(X, y, checkpoint=tmp_path)
+
+
+@pytest.mark.parametrize(("dtype", "plain"), [("boolean", bool), ("Int64", np.int64)])
+@pytest.mark.parametrize("streamed", [False, True])
+def test_nullable_labels_of_pandas_became_real_numbers(dtype, plain, streamed, tmp_path):
+    y = pd.Series(X[:, 0] > 0).astype(dtype)
+    model = GPClassifier(**COMMON, max_iter=20).fit(X, y, checkpoint=tmp_path if streamed else None)
+    assert model.classes_.dtype == plain and model.classes_.tolist() == [0, 1]
+    table = GPClassifier(**COMMON, max_iter=2).fit(TABLE[["a", "b"]], y)
+    assert table.classes_.dtype == plain

@@ -4,6 +4,7 @@
 # pyright: reportArgumentType=false, reportAttributeAccessIssue=false, reportCallIssue=false, reportOperatorIssue=false
 
 import numpy as np
+import pandas as pd
 import pytest
 from hostile_tables import ARROW, parquet_bytes
 
@@ -121,11 +122,61 @@ def test_a_number_of_draws_that_is_none_ended_in_an_error_of_numpy_or_jax(fitted
             fitted.sample_y(X, value)
 
 
-@pytest.mark.parametrize("y", [["u"] * N, [None] * N, [1j] * N, [HUGE] * N, [np.nan] * N, [[1.0]] * N])
+@pytest.mark.parametrize("y", [["u"] * N, [None] * N, [1j] * N, [HUGE] * N, [np.nan] * N, [[1.0, 2.0]] * N])
 def test_a_log_density_of_what_is_no_number_is_refused_by_us(fitted, y):
     with pytest.raises(ValueError, match="y must hold real numbers|target contains NaN|y has shape") as error:
         fitted.log_density(rows()[0], y)
     assert sentence(error)
+
+
+@pytest.mark.parametrize("of", [np.asarray, pd.DataFrame, list], ids=["array", "table", "list"])
+def test_a_target_of_one_column_ended_in_errors_of_python_and_numpy(fitted, of):
+    X, y = rows()
+    column, folds = of(y[:, None].tolist()), np.arange(N) % 3
+    np.testing.assert_array_equal(fitted.log_density(X, column), fitted.log_density(X, y))
+    np.testing.assert_array_equal(fitted.loo_log_density(X, column), fitted.loo_log_density(X, y))
+    np.testing.assert_array_equal(fitted.kfold_log_density(X, column, folds), fitted.kfold_log_density(X, y, folds))
+    model = lambda: fitted._copy()
+    np.testing.assert_array_equal(model().update(X, column).predict(X), model().update(X, y).predict(X))
+    with pytest.raises(ValueError, match="target contains NaN in 1 of 12 rows, first in row 0"):
+        fitted.update(X, of([[np.nan], *y[1:, None].tolist()]))
+    for ask in (fitted.loo_log_density, fitted.log_density, fitted.update):
+        with pytest.raises(ValueError, match=r"y has shape \(12, 2\)"):
+            ask(X, of(np.column_stack([y, y]).tolist()))
+    labels = np.where(y > 0, "no", "yes")
+    classes, column = GPClassifier(**BRIEF, effort="fast").fit(X, labels), of(labels[:, None].tolist())
+    np.testing.assert_array_equal(classes.log_density(X, column), classes.log_density(X, labels))
+    assert classes.update(X, column).predict_proba(X).shape == (N, 2)
+
+
+def test_counts_of_one_column_with_exposures_ended_in_a_type_error():
+    X, y = rows()
+    counts, E = np.floor(np.exp(y)), np.arange(1.0, N + 1)
+    model = GPRegressor(likelihood="poisson", **BRIEF, effort="fast").fit(X, counts, exposure=E)
+    expected = model._copy().update(X, counts, exposure=E).predict(X)
+    np.testing.assert_array_equal(model.update(X, counts[:, None], exposure=E).predict(X), expected)
+
+
+@pytest.mark.parametrize(
+    ("likelihood", "impossible", "asked"),
+    [
+        ("poisson", [-1.0, 1.5], "counts 0, 1, 2"),
+        ("negative_binomial", [-1.0, 0.5], "counts 0, 1, 2"),
+        ("gamma", [0.0, -1.0], "numbers above 0"),
+        ("exponential", [0.0], "numbers above 0"),
+        ("beta", [0.0, 1.0, 1.1], "proportions between 0 and 1"),
+    ],
+)
+def test_the_density_of_an_impossible_target_blamed_far_rows_or_was_a_number(likelihood, impossible, asked):
+    X, y = rows()
+    target = 1 / (1 + np.exp(-y)) if likelihood == "beta" else np.floor(np.exp(y)) + 1
+    model = GPRegressor(likelihood=likelihood, **BRIEF, effort="fast").fit(X, target)
+    assert np.isfinite(model.log_density(X, target)).all()
+    for value in impossible:
+        y = target.copy()
+        y[4] = value
+        with pytest.raises(ValueError, match=f"the target holds {value:g} in row 4 .*is for {asked}"):
+            model.log_density(X, y)
 
 
 @pytest.mark.parametrize("label", [0.5, None, ("a", 1), b"no", np.datetime64("2020-01-01")])

@@ -331,3 +331,63 @@ def test_targets_and_inputs_of_any_size_are_learned(unit):
         X, unit * y, noise_variance=np.full(N, (unit if unit < 1 else 1.0) ** 2)
     )
     assert np.isfinite(noisy.predict(X)).all()
+
+
+# --- Dates and durations ---
+
+DAYS = np.datetime64("2024-01-01", "ns") + np.arange(30) * np.timedelta64(1, "D")
+HOURS = np.arange(30) * np.timedelta64(1, "h")
+LINE = np.arange(30.0)[:, None]
+
+
+def without(values, row=3):
+    values = values.copy()
+    values[row] = "NaT"
+    return values
+
+
+@pytest.fixture(scope="module")
+def of_durations():
+    return GPRegressor("rbf", effort="fast", max_iter=20).fit(LINE, pd.Series(HOURS))
+
+
+def test_not_a_time_among_inputs_was_a_number_far_from_all():
+    y = np.sin(np.arange(30) / 3)
+    model = GPRegressor("rbf", effort="fast", max_iter=20).fit(DAYS[:, None], y)
+    with pytest.raises(ValueError, match="column 0 contains NaN in 1 of 30 rows, first in row 3"):
+        model.fit(without(DAYS)[:, None], y)
+    for missing in (without(DAYS)[:, None], list(without(DAYS)[:, None]), pd.DataFrame({"a": without(DAYS)})):
+        with pytest.raises(ValueError, match="column 0 contains NaN in 1 of 30 rows, first in row 3"):
+            model.predict(missing)
+    in_days = model.predict(DAYS[:, None].astype("M8[D]"))  # whose numbers are others
+    np.testing.assert_array_equal(in_days, model.predict(DAYS[:, None]))
+
+
+def test_durations_are_days_and_none_of_them_is_missing_silently(of_durations):
+    model, hours = of_durations, HOURS / np.timedelta64(1, "D")
+    np.testing.assert_allclose(model.predict(LINE), hours, atol=0.1)
+    assert model.score(LINE, HOURS) == pytest.approx(model.score(LINE, hours))
+    np.testing.assert_allclose(model.log_density(LINE, HOURS), model.log_density(LINE, hours))
+    np.testing.assert_allclose(model.loo_log_density(LINE, HOURS), model.loo_log_density(LINE, hours))
+    two = np.column_stack([HOURS, without(HOURS)])
+    several = GPRegressor("rbf", effort="fast", max_iter=2).fit(LINE, two)  # of which one is a gap
+    assert np.abs(several.predict(LINE)).max() < 10
+    for ask in (model.fit, model.update, model.log_density, model.loo_log_density):
+        with pytest.raises(ValueError, match="target contains NaN in 1 of 30 rows, first in row 3"):
+            ask(LINE, pd.Series(without(HOURS)))
+        with pytest.raises(ValueError, match="must hold real numbers only: dates are none; give the days since"):
+            ask(LINE, DAYS)
+
+
+@pytest.mark.parametrize("name", ["sample_weight", "noise_variance"])
+def test_dates_and_durations_are_no_weights_and_no_noise(of_durations, name):
+    for ask in (of_durations.fit, of_durations.update):
+        for values, what in ((DAYS, "dates"), (HOURS, "durations")):
+            with pytest.raises(ValueError, match=f"{name} must hold real numbers only: {what} are none"):
+                ask(LINE, HOURS, **{name: values})
+
+
+def test_not_a_time_is_no_label():
+    labels = without(np.where(np.arange(30) > 9, DAYS[0], DAYS[1]))
+    with pytest.raises(ValueError, match="target contains NaN in 1 of 30 rows"):
+        GPClassifier("rbf", effort="fast").fit(LINE, labels)

@@ -1,5 +1,7 @@
 """`warm_start=True`: a second fit starts where the first ended, and refuses what does not belong to it."""
 
+from typing import Any
+
 import jax.numpy as jnp
 import numpy as np
 import pandas as pd
@@ -15,7 +17,7 @@ pytestmark = pytest.mark.edge
 rng = np.random.default_rng(3)
 X = rng.normal(size=(60, 2))
 Y = np.sin(2 * X[:, 0]) + 0.2 * rng.normal(size=60)
-FAST = {"effort": "fast", "max_iter": 6, "initial": "robust", "inducing": "kmeans", "num_inducing": 6}
+FAST: dict[str, Any] = {"effort": "fast", "max_iter": 6, "initial": "robust", "inducing": "kmeans", "num_inducing": 6}
 
 
 @pytest.fixture(scope="module", params=["exact", "collapsed"])
@@ -83,3 +85,34 @@ def test_a_table_keeps_its_encoder():
     assert model.encoder_.columns == encoder.columns and model.n_features_in_ == 2
     with pytest.raises(ValueError, match="X is a table of a, town"):
         model.fit(table.rename(columns={"city": "town"}), Y)
+
+
+LEARNED: dict[str, dict[str, Any]] = {
+    "student_t": {"likelihood": "student_t", "effort": "fast"},
+    "heteroscedastic": {"likelihood": "heteroscedastic", "effort": "fast"},
+    "target_warp='log'": {"target_warp": "log", "effort": "balanced"},
+}
+
+
+@pytest.mark.parametrize("name", LEARNED)
+def test_known_noise_was_ignored_where_the_last_fit_learned_another_likelihood(name):
+    y, noise = np.exp(Y), np.full(60, 4.0)
+    model = GPRegressor("rbf", **FAST | LEARNED[name]).fit(X, y)
+    model.set_params(likelihood="auto", target_warp="auto", effort="fast", warm_start=True)
+    model.fit(X, y, noise_variance=noise)
+    cold = GPRegressor("rbf", **FAST).fit(X, y, noise_variance=noise)
+    assert any("began anew" in note and "noise_variance" in note for note in model.notes_)
+    assert model.likelihood_.name == cold.likelihood_.name
+    np.testing.assert_allclose(model.predict(X), cold.predict(X), rtol=1e-6, atol=1e-6)
+    again = model.fit(X, y, noise_variance=noise)  # whose last fit knew the noise, so that it is warm
+    assert not any("began anew" in note for note in again.notes_)
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_target_that_the_learned_warp_cannot_take_was_said_to_be_nan():
+    y = np.exp(Y)
+    model = GPRegressor("rbf", **FAST | LEARNED["target_warp='log'"]).fit(X, y)
+    y[3] = 0.0
+    model.set_params(target_warp="auto", effort="fast", warm_start=True).fit(X, y)
+    assert any("began anew" in note and "has no value for the target 0" in note for note in model.notes_)
+    np.testing.assert_allclose(model.predict(X), GPRegressor("rbf", **FAST).fit(X, y).predict(X), atol=1e-6)

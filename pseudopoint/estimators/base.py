@@ -36,7 +36,7 @@ from .saving import rebuilt, tree_of
 from .serving import block_sizes, evaluate, is_plain
 from .targets import refuse_unfit
 from .updating import TakesMoreRows
-from .warm import learned_by
+from .warm import learned_by, start_of
 
 __all__ = ["AbstractEstimator", "in_units_of_inputs", "start_kernel"]
 
@@ -113,6 +113,10 @@ class AbstractEstimator(TakesMoreRows, BaseEstimator):
     def _fit_source(self, at):
         raise NotImplementedError
 
+    def _numbered(self, y):
+        """Of a target given beside its rows, part by part: its labels, or None where it has none, and what is read."""
+        return None, y
+
     def fit_encoded(self, encoder: Any, X, y, sample_weight=None, progress: Progress | None = None, **columns):
         """`fit` to inputs X [N, D] and a target y [N] that a `tables.TableEncoder` made of a table; the command line's
         fit. Predictions take the table's columns by name, or arrays of the encoder's features."""
@@ -168,9 +172,9 @@ class AbstractEstimator(TakesMoreRows, BaseEstimator):
             said += notes.merged_rows(int(np.count_nonzero(given[2])), len(rows[1]))
         # "auto" is scaled, but for a kernel object, whose numbers are in the units of X.
         scaled, own = bool(settings.scale_inputs), in_units_of_inputs(settings)
-        scaling, known = Standardiser.learn(*rows[:3], own or scaled, scale_target, not own), learned_by(self)
-        scaling = scaling if known is None else known.scaled_by(scaling, own)
-        said += notes.far_rows(rows[0], scaling, self._names)
+        scaling = Standardiser.learn(*rows[:3], own or scaled, scale_target, not own)
+        known, scaling, anew = start_of(self, rows[1:], scaling, own)
+        said += anew + notes.far_rows(rows[0], scaling, self._names)
         with computing(self._precision), one_blas_thread(), keeping_programs():
             X, y, weight = scaling.inputs(rows[0], self._precision), scaling.target(rows[1]), rows[2]
             refuse_large(y, self._precision)

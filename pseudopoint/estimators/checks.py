@@ -16,9 +16,12 @@ from ..starts.expressions import is_expression
 
 __all__ = [
     "checked",
+    "in_days",
+    "nanoseconds",
     "no_type_check",
     "noise_of_rows",
     "numbers",
+    "one_column",
     "positive",
     "LARGEST_TARGET",
     "refuse_bad_target",
@@ -35,6 +38,7 @@ __all__ = [
     "whole",
 ]
 
+DAY = 8.64e13  # in nanoseconds
 LARGEST_TARGET = 1e305  # so that sums of a few predictions do not overflow
 
 _SHORT = reprlib.Repr()
@@ -151,12 +155,19 @@ _CHECKS: dict[Any, Callable[[str, Any], Any]] = {
 }
 
 
-def numbers(name: str, values: Any) -> np.ndarray:
-    """Real numbers as float64, masked ones as NaN. Raises ValueError where some are none, or too large."""
+def numbers(name: str, values: Any, durations: bool = True) -> np.ndarray:
+    """Real numbers as float64, masked ones as NaN; `durations` as days, those of a table's column. Raises ValueError
+    where some are none, or too large."""
     try:
         array = np.asarray(_unmasked(values))
         if array.dtype.kind == "c":
             raise TypeError("complex numbers are none")
+        if array.dtype.kind == "M":
+            raise TypeError("dates are none; give the days since one of them, (dates - first) / np.timedelta64(1, 'D')")
+        if array.dtype.kind == "m" and not durations:
+            raise TypeError("durations are none; divide them by a unit, such as np.timedelta64(1, 'D')")
+        if array.dtype.kind == "m":
+            return in_days(array)
         with np.errstate(over="ignore", invalid="ignore"):
             return array.astype(np.float64)
     except (TypeError, ValueError, OverflowError) as error:
@@ -164,12 +175,47 @@ def numbers(name: str, values: Any) -> np.ndarray:
         raise ValueError(f"{name} must hold real numbers only: {reason}") from error
 
 
+def nanoseconds(values: Any) -> Any:
+    """Dates, since 1970, and durations of an array in nanoseconds whatever its unit, NaT as NaN; else what is given."""
+    if isinstance(values, list | tuple) and values and np.asarray(values[0]).dtype.kind in "Mm":
+        values = np.asarray(values)
+    elif (to_numpy := getattr(values, "to_numpy", None)) is not None:  # of a table beside a model of arrays
+        array = to_numpy()
+        values = array if array.dtype.kind in "Mm" else values
+    if not isinstance(values, np.ndarray) or values.dtype.kind not in "Mm":
+        return values
+    kind = values.dtype.kind
+    unit, count = np.datetime_data(values.dtype)
+    if kind == "M" and unit in ("Y", "M"):  # of no fixed length
+        values, unit, count = values.astype("M8[D]"), "D", 1
+    if unit in ("Y", "M", "generic"):
+        raise ValueError(f"durations in the unit {unit} have no fixed length: give them in days or less")
+    length = count * float(np.timedelta64(1, unit) / np.timedelta64(1, "ns"))
+    return np.where(np.isnat(values), np.nan, values.astype(np.int64) * length)
+
+
+def one_column(y: Any) -> Any:
+    """A target [N, 1], of an array or a table, as [N], as `fit` takes it; else what is given."""
+    try:
+        shape = getattr(y, "shape", None) or np.shape(y)
+    except ValueError:  # of rows that differ in length, which is for other checks to say
+        return y
+    return np.asanyarray(y)[:, 0] if len(shape) == 2 and shape[1] == 1 else y
+
+
+def in_days(y: Any) -> Any:
+    """Durations in days, as a target of them is read; else what is given."""
+    array = nanoseconds(y)
+    return y if array is y else array / DAY
+
+
 def validated(model: Any, *arrays: Any, **checks: Any) -> Any:
     """`validate_data` of scikit-learn. What it warns of, numbers too large for float64, our checks refuse by row; so
-    are masked numbers, which it would take for numbers. Raises ValueError for a whole number beyond float64."""
+    are masked numbers and dates that are none (NaT), which it would take for numbers. Raises ValueError for a whole
+    number beyond float64."""
     try:
         with np.errstate(over="ignore", invalid="ignore"):
-            return validate_data(model, *map(_unmasked, arrays), **checks)
+            return validate_data(model, nanoseconds(_unmasked(arrays[0])), *map(_unmasked, arrays[1:]), **checks)
     except ValueError as error:  # of lists, as services send them
         if isinstance(arrays[0], list) and not arrays[0]:
             raise ValueError("X has no rows: give at least one") from error
@@ -188,7 +234,7 @@ def validated(model: Any, *arrays: Any, **checks: Any) -> Any:
 
 def weights(sample_weight: Any, X: np.ndarray, precision: str) -> np.ndarray:
     """Weights of the rows [N]. Raises ValueError where they are no weights, or their sum is too large or small."""
-    given = None if sample_weight is None else numbers("sample_weight", sample_weight)
+    given = None if sample_weight is None else numbers("sample_weight", sample_weight, durations=False)
     with np.errstate(over="ignore"):
         weight = _check_sample_weight(given, X, dtype=np.float64, ensure_non_negative=True)
         total = weight.sum()
@@ -204,7 +250,7 @@ def weights(sample_weight: Any, X: np.ndarray, precision: str) -> np.ndarray:
 
 def noise_of_rows(noise_variance: Any, X: np.ndarray) -> np.ndarray:
     """Known noise variances [N]. Raises ValueError where they are none."""
-    noise = numbers("noise_variance", noise_variance)
+    noise = numbers("noise_variance", noise_variance, durations=False)
     if noise.shape != (len(X),):
         raise ValueError(f"noise_variance has shape {noise.shape}, but X has {len(X)} rows: give one number a row")
     if not ((noise >= 0) & (noise < np.inf)).all():

@@ -14,7 +14,7 @@ from ..names import Settings
 from ..processes import computing
 from ..recipes import Fitted, Found, Ties, Trial, Warm, search
 from ..starts.responses import response
-from .checks import numbers, shown
+from .checks import nanoseconds, numbers, shown
 from .means import has_mean
 
 __all__ = ["Chosen", "as_chosen", "given_points", "searched", "table"]
@@ -133,7 +133,7 @@ def as_chosen(found: Found, X: np.ndarray, data: Dataset, scaling: Standardiser,
 
 def given_points(points: Any, scaling: Standardiser, D: int) -> np.ndarray:
     """Inducing points given as an array, scaled."""
-    points = numbers("inducing", points)
+    points = numbers("inducing", nanoseconds(points))
     if points.ndim != 2 or len(points) == 0:
         raise ValueError(f"inducing has shape {points.shape}: give an array [M, {D}] of at least one point")
     if points.shape[1] != D:

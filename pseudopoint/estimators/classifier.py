@@ -15,8 +15,8 @@ from ..means import AbstractMean
 from ..optimise.result import Progress
 from . import notes, predictive
 from .base import AbstractEstimator
-from .checks import no_type_check, store
-from .frames import given
+from .checks import nanoseconds, no_type_check, one_column, refuse_non_finite, store
+from .frames import given, plain_labels
 from .lazy import ScoresPartitions, over_partitions
 from .serving import evaluate
 from .targets import class_likelihood
@@ -102,23 +102,29 @@ class GPClassifier(ScoresPartitions, ClassifierMixin, AbstractEstimator):
 
         settings = self._settings()
         learned = at.learned(settings, True)
-        self.classes_ = np.array(sorted(learned.labels), object)
-        if len(self.classes_) == 1:
-            raise ValueError(f"the target holds one class only, {self.classes_[0]!r}: there is nothing to learn")
-        likelihood, known = class_likelihood(settings.likelihood, len(self.classes_)), self.classes_
-        codes = lambda y: np.searchsorted(known, y).astype(np.float64)
+        known = np.array(sorted(learned.labels), object)  # text, of arrays the numbers of their labels
+        self.classes_ = known if at.labels is None else at.labels
+        if len(known) == 1:
+            raise ValueError(
+                f"the target holds one class only, {self.classes_.tolist()[0]!r}: there is nothing to learn"
+            )
+        likelihood = class_likelihood(settings.likelihood, len(known))
+        places = (lambda y: np.searchsorted(known, y)) if at.labels is None else np.asarray
+        codes = lambda y: places(y).astype(np.float64)
         learn_source(self, settings, at, learned, codes, False, lambda y, weight: likelihood)
+
+    def _numbered(self, y):
+        from ..tables import numbered
+
+        labels, numbers = numbered(plain_labels(y))
+        _check_labels(labels)
+        return plain_labels(labels), numbers
 
     def _fit(self, X, y, sample_weight, *, progress=None, encoder=None):
         settings = self._settings()
         given_rows = given(self, X, y, sample_weight, classes=True, encoder=encoder)
-        X, y, weight = self._check_rows(given_rows.X, given_rows.y, *given_rows.columns)
-        with (
-            np.errstate(invalid="ignore", over="ignore"),
-            warnings.catch_warnings(),
-        ):  # of labels that are large numbers
-            warnings.filterwarnings("ignore", "The number of unique classes")  # a note says so
-            check_classification_targets(y)
+        X, y, weight = self._check_rows(given_rows.X, plain_labels(given_rows.y), *given_rows.columns)
+        _check_labels(y)
         seen = weight > 0
         known, self.classes_ = getattr(self, "classes_", None), np.unique(y[seen])
         if learned_by(self) is not None:
@@ -181,9 +187,18 @@ class GPClassifier(ScoresPartitions, ClassifierMixin, AbstractEstimator):
     def log_density(self, X, y):
         """log P(yᵢ | xᵢ) for every row, [N]; −∞ for a label that was not learned."""
         log_p = self.predict_log_proba(X)
-        y = np.asarray(y)
+        y = np.asarray(one_column(y))
         if y.shape != (len(log_p),):
             raise ValueError(f"y has shape {y.shape}, but X has {len(log_p)} rows")
         places = {label: place for place, label in enumerate(self.classes_.tolist())}  # of labels of any type
         codes = np.array([places.get(label, -1) for label in y.tolist()])
         return np.where(codes >= 0, log_p[np.arange(len(y)), codes], -np.inf)
+
+
+def _check_labels(y):
+    """Raises ValueError for what are no labels, such as real numbers and NaT."""
+    if y.dtype.kind in "Mm":
+        refuse_non_finite(np.empty((0, 0)), None, nanoseconds(y))
+    with np.errstate(invalid="ignore", over="ignore"), warnings.catch_warnings():  # of labels that are large numbers
+        warnings.filterwarnings("ignore", "The number of unique classes")  # a note says so
+        check_classification_targets(y)

@@ -16,7 +16,7 @@ from ..persistence import ModelFileError
 from .checks import validated
 from .warm import learned_by
 
-__all__ = ["Given", "as_pandas", "encoded", "gaps", "given", "is_lazy", "is_table", "restored"]
+__all__ = ["Given", "as_pandas", "encoded", "gaps", "given", "is_lazy", "is_table", "plain_labels", "restored"]
 
 
 class Given(NamedTuple):
@@ -89,6 +89,17 @@ def given(model: Any, X: Any, y: Any, *columns: Any, classes: bool, encoder: Any
     y = target.loc[there.index].to_numpy() if classes else encoder.target(there)
     further = tuple(_taken(column, rows, len(frame)) for column in columns)
     return Given(encoder.inputs(there)[0], y, further, rows, (*said, *notes))
+
+
+def plain_labels(y: Any) -> Any:
+    """Labels of a nullable column of pandas, or of its cells, as NumPy has them, where none is missing: scikit-learn
+    would read them as real numbers."""
+    plain = getattr(y.dtype, "numpy_dtype", None) if nw.dependencies.is_pandas_series(y) else None
+    if plain is not None and not y.isna().any():
+        return y.to_numpy(plain)
+    if isinstance(y, np.ndarray) and y.dtype == object and y.size and all(type(cell) is bool for cell in y.flat):
+        return y.astype(bool)
+    return y
 
 
 def _refuse_other_columns(known: list[str] | None, columns: list[str] | None) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from sklearn.metrics import accuracy_score, r2_score
 
+from .checks import in_days
 from .frames import is_lazy
 
 __all__ = ["ScoresExposures", "ScoresPartitions", "over_partitions"]
@@ -26,6 +27,7 @@ class ScoresExposures:
     def score(self, X, y, sample_weight=None, *, exposure=None):
         """R² of `predict(X, exposure=exposure)`: `exposure` [N] is that of counts, 1 by default. Of a collection of
         Dask, one number a row is held in memory."""
+        y = y if is_lazy(y) else in_days(y)
         return _scored(r2_score, self, X, y, sample_weight, exposure=exposure)
 
 

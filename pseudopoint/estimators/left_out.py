@@ -12,7 +12,7 @@ from ..data import dataset
 from ..params import cast
 from ..posteriors import Collapsed, Exact, Model
 from ..processes import computing, one_blas_thread
-from .checks import numbers, refuse_noise_of_warped, refuse_non_finite, weights
+from .checks import numbers, one_column, refuse_noise_of_warped, refuse_non_finite, weights
 
 __all__ = ["densities"]
 
@@ -21,14 +21,16 @@ def densities(model: Any, X: Any, y: Any, sample_weight: Any, noise: np.ndarray 
     """log p(yᵢ | xᵢ, all rows but i), or but those of its fold where `folds` [N] are given, each [N], per unit of y;
     kernel, noise, scaling, warps and pseudo-points of the fitted `model` are held."""
     rows, scaling, precision = model._inputs(X), model.standardiser_, model._precision
-    y, weight = numbers("y", y), weights(sample_weight, rows, precision)
+    y, weight = numbers("y", one_column(y)), weights(sample_weight, rows, precision)
     check_consistent_length(rows, y)
-    refuse_non_finite(np.empty((0, 0)), None, y)
     inner, warp = model.likelihood_.warped or (model.likelihood_, None)
     exact = model.method_ == "exact"
     _refuse(model, inner)
     if noise is not None:
         refuse_noise_of_warped(warp)
+    if y.ndim != 1:
+        raise ValueError(f"y has shape {y.shape}, but it must be ({len(rows)},) for these rows of X")
+    refuse_non_finite(np.empty((0, 0)), None, y)
     scaled = scaling.target(y)
     known = np.zeros(len(y)) if noise is None else noise / scaling.target_scale**2
     with computing(precision), one_blas_thread():

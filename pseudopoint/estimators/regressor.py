@@ -26,6 +26,7 @@ from .checks import (
     no_type_check,
     noise_of_rows,
     numbers,
+    one_column,
     refuse_bad_target,
     refuse_non_finite,
     shown,
@@ -40,7 +41,7 @@ from .lazy import ScoresExposures, over_partitions
 from .left_out import densities
 from .serving import apply_learned, evaluate, in_blocks
 from .targets import check_target, regression_likelihood
-from .updating import target_of_numbers
+from .updating import refuse_impossible, target_of_numbers
 from .warm import learned_by, refuse_other_classes
 
 __all__ = ["GPRegressor"]
@@ -140,7 +141,7 @@ class GPRegressor(ScoresExposures, RegressorMixin, AbstractEstimator):
 
         X may be a table (pandas, polars, Arrow) of numbers, text, categories, true/false values, dates and gaps, which
         are encoded as the command line's tables are (docs/tables.md); rows whose target is a gap are then left out, and
-        `notes_` says so.
+        `notes_` says so. A target of durations is read in days, dates in an array X as nanoseconds.
 
         Parameters
         ----------
@@ -286,7 +287,7 @@ class GPRegressor(ScoresExposures, RegressorMixin, AbstractEstimator):
 
         Of y [N, P] that of every output by itself, [N, P]: NaN in the gaps.
         """
-        rows, y = self._inputs(X), numbers("y", y)
+        rows, y = self._inputs(X), numbers("y", one_column(y) if self.outputs_ is None else y)
         shape = (len(rows),) if self.outputs_ is None else (len(rows), len(self.outputs_))
         if y.shape != shape:
             raise ValueError(f"y has shape {y.shape}, but it must be {shape} for these rows of X")
@@ -294,7 +295,9 @@ class GPRegressor(ScoresExposures, RegressorMixin, AbstractEstimator):
             return outputs.density_of_outputs(self, rows, y)
         refuse_non_finite(np.empty((0, 0)), None, y)
         s, codes = self.standardiser_, y
-        if self.levels_ is not None:
+        if self.levels_ is None:
+            refuse_impossible(self, y)
+        else:
             codes = np.searchsorted(self.levels_, y).clip(0, len(self.levels_) - 1)
             unknown = self.levels_[codes] != y
             if unknown.any():

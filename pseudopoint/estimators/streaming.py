@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Collection
 from contextlib import closing, nullcontext
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import pandas as pd
@@ -30,7 +30,8 @@ TARGET = "the target"  # the name of y, where X and y are arrays
 
 class Streaming(NamedTuple):
     """What a fit to a source is given: the source, the target's name, words for gaps, the share of rows held out, the
-    folder of a checkpoint (or None), whether it resumes, and progress."""
+    folder of a checkpoint (or None), whether it resumes, progress, and labels whose numbers the target holds (None: it
+    is what it is)."""
 
     source: Parts
     target: str
@@ -39,13 +40,14 @@ class Streaming(NamedTuple):
     checkpoint: Any = None
     resume: bool = False
     progress: Progress | None = None
+    labels: np.ndarray | None = None
 
     def learned(self, settings: Settings, classes: bool, check: Callable = lambda y, rows: None) -> LearnedTable:
         """What one pass over the table tells."""
         given = self.missing, self.share, settings.seed, check
         learned = learn_table(self.source, self.target, classes, *given)
         if self.target == TARGET:
-            _refuse_gaps(learned, len(self.source))
+            _refuse_gaps(learned, self.source)
         return learned
 
 
@@ -62,19 +64,23 @@ def fit_streamed(model: Any, X: Any, y: Any, refused: dict[str, Any], checkpoint
     if learned_by(model) is not None:
         raise ValueError("warm_start needs the rows in memory: fit a table by name with warm_start=False")
     options = {"checkpoint": checkpoint, "resume": resume, "progress": progress}
+    arrays, names = not isinstance(y, str), X.columns.map(str) if isinstance(X, pd.DataFrame) else None
+    if arrays and not is_lazy(X):
+        X, y = _checked(X, y)
+    options["labels"], y = model._numbered(y) if arrays else (None, y)
     if is_lazy(X):
         return model._fit_source(Streaming(*dask_source(X, y, TARGET), **options))
-    arrays = not isinstance(y, str)
-    with nullcontext(arrays_source(*_checked(X, y), TARGET)) if arrays else open_source(X) as source:
+    with nullcontext(arrays_source(cast(np.ndarray, X), y, TARGET)) if arrays else open_source(X) as source:
         model._fit_source(Streaming(source, TARGET if arrays else y, **options))
-    if arrays and isinstance(X, pd.DataFrame):
-        model.feature_names_in_ = np.asarray(X.columns.map(str), object)
+    if arrays and names is not None:
+        model.feature_names_in_ = np.asarray(names, object)
 
 
-def _refuse_gaps(learned: LearnedTable, rows: int) -> None:
-    """Arrays have no gaps; those of a table are filled."""
-    gaps = [f"column {column.name}" for column in learned.encoder.columns if column.indicator]
-    for name in gaps + ["the target"] * int(learned.counts.sum() < rows):
+def _refuse_gaps(learned: LearnedTable, source: Parts) -> None:
+    """Arrays have no gaps; those of a table are filled, and columns of gaps alone are left out."""
+    full = {column.name for column in learned.encoder.columns if not column.indicator} | {TARGET}
+    gaps = [f"column {name}" for name in source.columns if name not in full]
+    for name in gaps + ["the target"] * int(learned.counts.sum() < len(source)):
         raise ValueError(f"{name} contains NaN: drop those rows or impute the values")
 
 

@@ -12,12 +12,21 @@ from ..data import dataset, merge_duplicates
 from ..params import cast
 from ..processes import computing, one_blas_thread
 from ..recipes import add_points, add_points_of_f, update, update_varying
-from .checks import noise_of_rows, numbers, refuse_bad_target, refuse_noise_of_warped, shown, weights, whole
+from .checks import (
+    noise_of_rows,
+    numbers,
+    one_column,
+    refuse_bad_target,
+    refuse_noise_of_warped,
+    shown,
+    weights,
+    whole,
+)
 from .exposure import Rates, checked_exposure
 from .notes import updated
 from .targets import Target, check_target
 
-__all__ = ["TakesMoreRows", "target_of_classes", "target_of_numbers"]
+__all__ = ["TakesMoreRows", "refuse_impossible", "target_of_classes", "target_of_numbers"]
 
 
 class TakesMoreRows:
@@ -63,7 +72,8 @@ class _Seen(NamedTuple):
 
 
 def _update(model: Any, X: Any, y: Any, columns: dict[str, Any], new_inducing: Any) -> None:
-    _refuse(model, X, y)
+    y = one_column(y)
+    _refuse(model, y)
     more = 0 if new_inducing == 0 else whole("new_inducing", new_inducing)
     rows, at_rows = model._inputs(X), model.inducing_points_ is None
     if more and at_rows:
@@ -131,12 +141,17 @@ def target_of_numbers(model: Any, y: Any) -> np.ndarray:
     refuse_bad_target(y)
     y = numbers("the target", y)
     if model.levels_ is None:
-        inner, _ = model.likelihood_.warped or (model.likelihood_, None)
-        check_target(Target(inner.name, lambda y, weight: inner, inner.support), y)
+        refuse_impossible(model, y)
         return y
     codes = np.searchsorted(model.levels_, y).clip(0, len(model.levels_) - 1)
     _refuse_unlearned(y, model.levels_[codes] == y, "level")
     return codes.astype(np.float64)
+
+
+def refuse_impossible(model: Any, y: np.ndarray) -> None:
+    """Raises ValueError where a target [N] is none that the fitted likelihood describes, as `fit` does."""
+    inner, _ = model.likelihood_.warped or (model.likelihood_, None)
+    check_target(Target(inner.name, lambda y, weight: inner, inner.support), y)
 
 
 def target_of_classes(model: Any, y: Any) -> np.ndarray:
@@ -156,12 +171,12 @@ def _refuse_unlearned(y: np.ndarray, known: np.ndarray, what: str) -> None:
         )
 
 
-def _refuse(model: Any, X: Any, y: Any) -> None:
+def _refuse(model: Any, y: Any) -> None:
     if model.outputs_ is not None:
         raise ValueError("update is for one output, and this model has several: fit to all rows")
     if model.mean_function_ is not None:
         raise ValueError("update is for models without a mean function, and this one has one: fit to all rows")
     if isinstance(y, str) or y is None:
         raise ValueError("update takes the target as an array y [N], of as many rows as X")
-    if np.ndim(y) != 1 and np.shape(y)[1:] != (1,):
+    if np.ndim(y) != 1:
         raise ValueError(f"y has shape {np.shape(y)}: update takes one target, [N]")

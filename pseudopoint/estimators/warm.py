@@ -14,7 +14,7 @@ from ..posteriors import IndependentLatents, Model, Whitened, whitened_q
 from .checks import truth
 from .choosing import Chosen
 
-__all__ = ["Learned", "learned_by", "refuse_other_classes"]
+__all__ = ["Learned", "learned_by", "refuse_other_classes", "start_of"]
 
 
 class Learned(NamedTuple):
@@ -28,6 +28,17 @@ class Learned(NamedTuple):
     scaling: Standardiser
     points: np.ndarray | None
     predictor: Any
+
+    def unfit(self, y: np.ndarray, weight: np.ndarray, noise: np.ndarray) -> str:
+        """Why a target [N] cannot have this likelihood and warp; "" where it can."""
+        name = self.likelihood.name if self.warp is None else f"the warp {type(self.warp).__name__}"
+        if np.any(noise > 0) and (self.warp is not None or self.likelihood.gaussian_noise is None):
+            return f"noise_variance does not go together with {name}, which the last fit learned"
+        if self.warp is None:
+            return ""
+        with np.errstate(all="ignore"):
+            bad = (weight > 0) & ~np.isfinite(np.asarray(self.warp(self.scaling.target(y))))
+        return f"{name}, which the last fit learned, has no value for the target {y[bad][0]:g}" if bad.any() else ""
 
     def scaled_by(self, learned: Standardiser, own_units: bool) -> Standardiser:
         """The scaling of the fit; of inputs, where the kernel is in their units, that of the new rows will do."""
@@ -83,6 +94,17 @@ def learned_by(model: Any) -> Learned | None:
     centre = model.kernel_ if model.centre_ is None else model.centre_
     at = model.kernel_, centre, likelihood, warp, model.standardiser_, model.inducing_points_
     return Learned(*at, model.predictor_)
+
+
+def start_of(model: Any, rows: tuple[np.ndarray, ...], scaling: Standardiser, own_units: bool):
+    """What a fit to targets, weights and known noise starts from, None where it begins anew; the scaling, `scaling`
+    where the fit has its own; and what to say."""
+    learned = learned_by(model)
+    if learned is None:
+        return None, scaling, []
+    if why := learned.unfit(*rows):
+        return None, scaling, [f"the fit began anew, in spite of warm_start: {why}"]
+    return learned, learned.scaled_by(scaling, own_units), []
 
 
 def refuse_other_classes(known: Any, classes: Any, what: str) -> None:

@@ -8,6 +8,7 @@ import os
 import warnings
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import Any, final
 
 import jax
@@ -24,8 +25,9 @@ from pseudopoint.tables.messages import TableError, refuse_repeated
 from pseudopoint.tables.rows import AbstractTableRows, TableRows
 from pseudopoint.tables.source import Part as Place
 from pseudopoint.tables.source import TableSource
+from pseudopoint.tables.target import distinct_labels, numbers_of_labels
 
-__all__ = ["DaskRows", "DaskSource", "dask_source", "file_parts", "running_cluster"]
+__all__ = ["DaskRows", "DaskSource", "dask_source", "file_parts", "numbered", "running_cluster"]
 
 FAN = 8  # sums that are added up at a time
 
@@ -270,7 +272,9 @@ def dask_source(X: Any, y: Any, target: str) -> tuple[DaskSource, str]:
     client = _current_client()
     if hasattr(X, "to_delayed") and hasattr(X, "columns"):
         if not isinstance(y, str):
-            target = str(getattr(y, "name", None) or target)
+            target = str(getattr(y, "name", None) or "target")
+            while getattr(y, "name", None) is None and target in X.columns:
+                target += "_"
             if not hasattr(y, "__dask_graph__") or target in X.columns:
                 raise ValueError("y has to be the name of a column of X, or a dask Series of another name")
             X = X.assign(**{target: y})
@@ -284,6 +288,24 @@ def dask_source(X: Any, y: Any, target: str) -> tuple[DaskSource, str]:
     sizes = [dask.delayed(len, pure=False)(part) for part in delayed]
     rows = dask.compute(*sizes, scheduler="synchronous") if client is None else client.gather(client.compute(sizes))
     return DaskSource(delayed, columns, rows, client, _of_partition), target
+
+
+def numbered(y: Any) -> tuple[np.ndarray, Any]:
+    """The different labels of an array [N] or a collection of Dask, sorted, and the same of their numbers, NaN in
+    gaps."""
+    if y.ndim != 1:
+        raise ValueError(f"y has {y.ndim} dimensions: give one label a row, [N]")
+    if not hasattr(y, "__dask_graph__"):
+        labels = np.unique(distinct_labels(y))
+        return labels, numbers_of_labels(labels, y)
+    (dask,) = _imported("dask")
+    client, found = _current_client(), [dask.delayed(distinct_labels)(part) for part in y.to_delayed()]
+    each = dask.compute(*found, scheduler="synchronous") if client is None else client.gather(client.compute(found))
+    labels = np.unique(np.concatenate(each))
+    if not hasattr(y, "map_partitions"):
+        return labels, y.map_blocks(partial(numbers_of_labels, labels), dtype=np.float64)
+    as_series = lambda part: pd.Series(numbers_of_labels(labels, part), part.index, name=part.name)
+    return labels, y.map_partitions(as_series, meta=(y.name, np.float64))
 
 
 def _blocks(dask: Any, X: Any, y: Any, target: str) -> tuple[list[Any], list[str]]:

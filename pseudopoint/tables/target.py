@@ -4,7 +4,7 @@ column."""
 import difflib
 import re
 from collections.abc import Collection
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 import pandas as pd
@@ -18,7 +18,14 @@ from pseudopoint.tables.missing import Cells, given, is_usual_word, text_of, wit
 from pseudopoint.tables.numerals import decimal_marks
 from pseudopoint.tables.remarks import remarks
 
-__all__ = ["class_target", "drop_missing_target", "looks_like_classes", "number_target"]
+__all__ = [
+    "class_target",
+    "distinct_labels",
+    "drop_missing_target",
+    "looks_like_classes",
+    "number_target",
+    "numbers_of_labels",
+]
 
 DECIMAL = re.compile(r"-?(0|[1-9]\d*)\.\d+([eE][+-]?\d+)?")  # as columns of floats write whole numbers
 TRUTH = {"true": "True", "false": "False"}
@@ -109,6 +116,21 @@ def target_notes(frame: pd.DataFrame, target: str, classes: bool, format: Format
         return []
     series = cast(pd.Series, frame[target])
     return remarks(target, series, _of_numbers(series, format), open, number_target(frame, target, format=format))
+
+
+def distinct_labels(y: Any) -> np.ndarray:
+    """The different labels of an array [N] without its gaps, in no order."""
+    y = np.asarray(y)
+    found = np.asarray(pd.unique(y), y.dtype)
+    return found[~np.asarray(pd.isna(found))]
+
+
+def numbers_of_labels(labels: np.ndarray, y: Any) -> np.ndarray:
+    """The places of the labels y [N] among sorted ones, NaN in gaps."""
+    y = np.asarray(y)
+    there, places = ~np.asarray(pd.isna(y)), np.full(len(y), np.nan)
+    places[there] = np.searchsorted(labels, y[there])
+    return places
 
 
 def tidy(frame: pd.DataFrame) -> pd.DataFrame:
