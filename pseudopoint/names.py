@@ -371,10 +371,9 @@ SETTINGS = described(Settings)
 # Parameters of the estimators alone.
 ESTIMATORS: dict[str, Setting] = {
     "warm_start": Setting(
-        "Whether the next fit starts where the last one ended: kernel, likelihood, scaling, warps and inducing points "
-        "are those learned, and nothing is searched for.",
-        python="Settings that say how these start have no effect then. Columns and classes have to be the same. Where "
-        "known noise or the target does not suit what was learned, the fit begins anew.",
+        "Whether the next fit starts with what the last one learned: kernel, likelihood, scaling, warps, inducing points. "
+        "Where known noise or the target does not suit these, it begins anew.",
+        python="Settings that say how these start have no effect then. Columns and classes have to be the same.",
         kind=bool,
         default=False,
     )
