@@ -34,7 +34,7 @@ def _of_chunk(measures: Measures, columns: Columns) -> tuple[Result, int]:
     return measures(Scored(columns, rows, [])), rows
 
 
-def _mean(a: float, b: float, share: float) -> float:
+def _mean(a: Any, b: Any, share: float) -> Any:
     """(1 − share) a + share b, of which a = b is exact, and infinite where one of them is."""
     return a + share * (b - a if np.isfinite(a) else b)
 
