@@ -13,7 +13,7 @@ from ..params import Number
 from .base import AbstractPosterior, AbstractProjection, Marginals, Points, Predictor, directions, log_standard_normal
 from .orthogonal import OrthogonalBasis
 
-__all__ = ["BlockOptimum", "SolveBasis", "SolveGP", "SolveProjection", "block_optimum"]
+__all__ = ["BlockOptimum", "SolveGP", "SolveProjection", "block_optimum"]
 
 
 class Moments(NamedTuple):
@@ -21,9 +21,6 @@ class Moments(NamedTuple):
 
     mean: Float[Array, " M"]
     cov: Float[Array, "M M"]
-
-
-SolveBasis = OrthogonalBasis  # aᵢ = L⁻¹k_ui, and cᵢ = L_c⁻¹(k_Oi − A_Oᵀaᵢ) of O given Z, A_O = L⁻¹K_uO
 
 
 class SolveProjection(AbstractProjection):
