@@ -236,7 +236,7 @@ def test_questions_that_make_no_sense_are_refused(fitted):
     for level in (0.0, 1.0, -0.5, 90.0, np.nan):
         with pytest.raises(ValueError, match="level=.*between 0 and 1"):
             model.predict_interval(rows, level)
-    for bad in (y[:-1], y[:, None]):
+    for bad in (y[:-1], np.stack([y, y], axis=1)):
         with pytest.raises(ValueError, match=r"must be \(25,\) for these rows"):
             model.log_density(rows, bad)
     with pytest.raises(ValueError, match="3 features.*expecting 2"):
