@@ -161,7 +161,7 @@ EFFORTS: dict[Effort, str] = {
 }
 Dtype = Literal["auto", "float64", "float32"]
 DTYPES: dict[Dtype, str] = {
-    "auto": "float64; but a fit to more than 5,000 rows (exact: 1,500; minibatches of several latent functions: any "
+    "auto": "float64; but a fit to more than 5,000 rows (exact: 1,500; several latent functions: any "
     "number) starts in float32, twice as fast, where the noise allows it",
     "float64": "double precision throughout",
     "float32": "single precision throughout",

@@ -20,10 +20,11 @@ from pseudopoint.bounds import ELBO, collapsed, elbo, summed_gradient
 from pseudopoint.data import dataset
 from pseudopoint.gaussians import MeanPrecision
 from pseudopoint.kernels import RBF
-from pseudopoint.likelihoods import Gaussian, Poisson
+from pseudopoint.likelihoods import Gaussian, Poisson, Softmax
+from pseudopoint.optimise.fullbatch import converge
 from pseudopoint.optimise.minibatch import NaturalGradient
 from pseudopoint.params import cast, trainable
-from pseudopoint.posteriors import Collapsed, Model, Whitened
+from pseudopoint.posteriors import Collapsed, IndependentLatents, Model, Whitened
 
 jax.config.update("jax_enable_x64", True)
 rng = np.random.default_rng(0)
@@ -39,6 +40,10 @@ q = MeanPrecision(rng.normal(size=M), np.eye(M) + np.ones((M, M)))
 model = lambda likelihood, posterior: cast(Model(kernel, likelihood, posterior), "float64")
 gaussian = model(Gaussian(0.1), Collapsed(Z))
 poisson = model(Poisson(), Whitened(Z, q))
+
+each = MeanPrecision(rng.normal(size=(3, M)), np.broadcast_to(np.eye(M), (3, M, M)).copy())
+softmax = model(Softmax(3), IndependentLatents(base=Whitened(Z, each)))
+classes = dataset(X, rng.integers(0, 3, N).astype(float), weight)
 
 def slopes(bound, model, data, tight=True):
     numbers = trainable(model)
@@ -60,6 +65,7 @@ values = {
     "standard": slopes(collapsed, gaussian, rows, False),
     "elbo": slopes(of_rows, poisson, rare),
     "natural step": step(poisson),
+    "joint steps": jax.jit(lambda model: converge(model, classes, steps=3).posterior.q)(softmax),
     "elbo, by chunks": summed_gradient(ELBO, True, lambda *_: 0.0, numbers, numbers.vector, (rare, None))[:2],
 }
 jax.config.update("jax_enable_x64", False)

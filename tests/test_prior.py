@@ -81,7 +81,7 @@ def test_without_a_prior_the_evidence_is_higher_and_predictions_of_few_rows_are_
     assert np.mean(gains) > 0.05
 
 
-@pytest.mark.parametrize("method", ["laplace", "collapsed"])
+@pytest.mark.parametrize("method", ["laplace", "collapsed", "svgp"])
 def test_classifiers_have_it_too(method):
     X, y = few_rows_many_columns(0)
     settings = {"method": method, "num_inducing": 20, "max_iter": 60}

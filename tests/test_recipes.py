@@ -15,7 +15,7 @@ from pseudopoint.bounds import collapsed, marginal
 from pseudopoint.compilation import bucket
 from pseudopoint.data import dataset
 from pseudopoint.datasets import load
-from pseudopoint.likelihoods import Bernoulli, Gaussian, Heteroscedastic, Poisson, Softmax
+from pseudopoint.likelihoods import Bernoulli, Gaussian, Heteroscedastic, Poisson, RobustMax, Softmax
 from pseudopoint.optimise.named import tight
 from pseudopoint.params import cast, trainable
 from pseudopoint.posteriors import Collapsed, Model
@@ -34,8 +34,9 @@ COLLAPSED = OfBound(collapsed)
         (Gaussian(0.1), [("exact", 4000), ("collapsed", 50_000), ("svgp", np.inf)]),
         (Bernoulli(), [("collapsed", 5000), ("svgp", np.inf)]),
         (Heteroscedastic(), [("exact", 4000), ("collapsed", 50_000), ("svgp", np.inf)]),
-        (Softmax(3), [("collapsed", 222), ("svgp", np.inf)]),
-        (Softmax(26), [("collapsed", 2), ("svgp", np.inf)]),
+        (Softmax(3), [("collapsed", 1333), ("svgp", np.inf)]),
+        (Softmax(26), [("collapsed", 153), ("svgp", np.inf)]),
+        (RobustMax(3), [("collapsed", 222), ("svgp", np.inf)]),
     ],
     ids=lambda x: type(x).__name__,
 )

@@ -187,3 +187,24 @@ def test_gumbel_variables_as_gaussians():
     far = 1e6 * one
     z = (np.asarray(t) - np.euler_gamma) / np.sqrt(1e6 + np.pi**2 / 6)
     np.testing.assert_allclose(plus_gumbel(far)(t)[0], np.exp(log_ndtr(z)), atol=1e-8)
+
+
+def test_the_joint_curvature_is_an_upper_bound_that_is_0_where_all_functions_rise_together():
+    """W = diag(E p) − E p E pᵀ less −∂² E log p(y | f)/∂μ∂μᵀ is the covariance of p (methods d.5)."""
+    rng, C, N = np.random.default_rng(0), 4, 6
+    likelihood, y = cast(Softmax(C), float), jnp.asarray(rng.integers(0, C, N), float)
+    mean, variance = jnp.asarray(rng.normal(size=(C, N)) * 2), jnp.asarray(rng.uniform(0.1, 4, (C, N)))
+    slopes = jax.jit(lambda m, v: likelihood.expectation_gradients(m, v, y))
+    at = slopes(mean, variance)
+    W = np.stack([likelihood.curvature_along(y, at, v[:, None] * jnp.ones((1, N))) for v in jnp.eye(C)], 1)
+    np.testing.assert_allclose(W.sum(1), 0, atol=1e-7)
+    columns = []
+    for c in range(C):
+        move = 1e-4 * (jnp.arange(C) == c)[:, None]
+        columns.append((slopes(mean + move, variance)[0] - slopes(mean - move, variance)[0]) / 2e-4)
+    spread = W + np.stack(columns, 1)
+    f = mean[:, None] + jnp.sqrt(variance)[:, None] * rng.normal(size=(C, 400_000, N))
+    p = np.asarray(jax.nn.softmax(f, axis=0))
+    covariance = np.stack([np.cov(p[..., i]) for i in range(N)], -1)
+    np.testing.assert_allclose(spread, covariance, atol=1e-3)
+    assert np.linalg.eigvalsh(spread.transpose(2, 0, 1)).min() > -1e-6

@@ -37,6 +37,8 @@ class AbstractLikelihood(Readable):
     # Whether a natural step of a concave likelihood moves the mean with the curvature of `majoriser` instead of that of
     # log p(y | f). For others it always does.
     majorised: ClassVar[bool] = False
+    # Whether `curvature_along` couples the latent functions.
+    coupled: ClassVar[bool] = False
     # Whether the tight bound optimises `shrinkage` for each row; not if a majoriser guides the mean.
     shrinks: ClassVar[bool] = False
     # An upper bound on −∂² log p(y | f)/∂f² in each latent function, for all parameters.
@@ -167,6 +169,11 @@ class AbstractLikelihood(Readable):
         """A curvature ω with which a step of the mean of size 1 (nearly) always goes up (methods d.3). |β| unless a
         likelihood knows better. `slopes` are the gradients of `expectation` there."""
         return jnp.abs(2 * slopes[1])
+
+    def curvature_along(self, y: Rows, slopes: Slopes, v: Latent) -> Latent:
+        """W v, where W [C, C] is an upper bound of −E ∂² log p(y | f)/∂f∂fᵀ at each row, for directions v [C, N]. For
+        `coupled` likelihoods; `slopes` are those of `majoriser`."""
+        raise NotImplementedError(f"the latent functions of {type(self).__name__} are not coupled")
 
 
 @jax.jit

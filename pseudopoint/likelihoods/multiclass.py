@@ -118,6 +118,7 @@ class Softmax(AbstractRace):
 
     concave: ClassVar[bool] = True  # in each latent function by itself
     majorised: ClassVar[bool] = True
+    coupled: ClassVar[bool] = True
     curvature: ClassVar[float] = 0.25
     members: int = eqx.field(static=True)
 
@@ -168,6 +169,12 @@ class Softmax(AbstractRace):
         """
         p = self._own(mean, y) - slopes[0]
         return jnp.maximum(jnp.where(jnp.max(p, axis=0) > 0.5, -4 * slopes[1], p), 0)
+
+    def curvature_along(self, y: Rows, slopes: Slopes, v: Several) -> Several:
+        """diag(E p) v − E p (E p)ᵀ v, which exceeds the curvature E[diag(p) − ppᵀ] by the covariance of p. Both are 0
+        where all latent functions rise together, which the majoriser takes for steep."""
+        p = self._own(v, y) - slopes[0]
+        return p * (v - jnp.sum(p * v, axis=0))
 
 
 @jax.custom_jvp

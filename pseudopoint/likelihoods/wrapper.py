@@ -4,7 +4,7 @@ from typing import Any, ClassVar
 
 import equinox as eqx
 
-from .base import AbstractLikelihood
+from .base import AbstractLikelihood, Latent, Rows, Slopes
 
 __all__ = ["AbstractWrapper"]
 
@@ -21,6 +21,7 @@ class AbstractWrapper(AbstractLikelihood):
 
     concave = _same("concave")
     majorised = _same("majorised")
+    coupled = _same("coupled")
     additive = _same("additive")
     varying_noise = _same("varying_noise")
     shrinks = _same("shrinks")
@@ -35,3 +36,7 @@ class AbstractWrapper(AbstractLikelihood):
     latents = _same("latents")  # pyright: ignore[reportIncompatibleMethodOverride]
     classes = _same("classes")  # pyright: ignore[reportIncompatibleMethodOverride]
     gaussian_noise = _same("gaussian_noise")  # pyright: ignore[reportIncompatibleMethodOverride]
+
+    def curvature_along(self, y: Rows, slopes: Slopes, v: Latent) -> Latent:
+        """That of the likelihood inside, whose slopes are these."""
+        return self.likelihood.curvature_along(y, slopes, v)

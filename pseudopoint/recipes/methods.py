@@ -239,7 +239,12 @@ def _fit_profile(model, data, settings, progress, warm=None) -> Fitted:
     prior = LengthscalePrior.around(model.kernel, settings)
     model, notes = start_raced(from_kernel(model, warm), data, settings, prior)
     model = with_learned_q(model, warm)
-    result, bound = maximise_profile(prior, model, data, settings.max_iter or 200, progress, *held_points(settings))
+    # Several latent functions spend most of their time in exponentials, which float32 computes faster.
+    first = settings.float32_start and model.likelihood.latents > 1 and minibatches_in_float32(model, len(data))
+    notes += (FLOAT32_NOTE,) * first
+    options = {"float32_start": (lambda model: True) if first else None}
+    max_iter, held = settings.max_iter or 200, held_points(settings)
+    result, bound = maximise_profile(prior, model, data, max_iter, progress, *held, **options)
     return fitted_by(result, Report(bound, bound, np.inf, program(predictor_of, "once")(result.model)), notes)
 
 
@@ -262,13 +267,14 @@ def _fit_svgp(model, data, settings, progress, warm=None) -> Fitted:
 
 def _fit_minibatches(model, data, settings, progress, warm=None) -> Fitted:
     """As `_fit_svgp` under any likelihood; in the end q converges with all else held fixed."""
+    prior = LengthscalePrior.around(model.kernel, settings)
     model, notes = start_plain(from_kernel(model, warm), data, settings)
     model = with_learned_q(model, warm)
     # Several latent functions spend most of their time in exponentials, which float32 computes faster.
     large = settings.optimiser == "auto" and (len(data) > RACE_ROWS or model.likelihood.latents > 1)
     float32_start = settings.float32_start and large and minibatches_in_float32(model, len(data))
-    learn = _optimise if settings.optimiser != "auto" else lambda *given: _learn(*given)[0]
-    result = learn(*(cast((model, data), np.float32) if float32_start else (model, data)), settings, progress)
+    given = (*(cast((model, data), np.float32) if float32_start else (model, data)), settings, progress)
+    result = _learn(*given, prior)[0] if settings.optimiser == "auto" else _optimise(*given)
     learned = cast(in_coordinates(result.model, MeanPrecision), data.X.dtype)
     few = len(data) <= at_once(learned)
     if not few:  # one more epoch, whose decreasing step sizes average its batches
@@ -286,7 +292,7 @@ def _fit_family(model, data, settings, progress, warm=None) -> Fitted:
     if settings.optimiser != "auto":
         result = _optimise(model, data, settings, progress)
         return settle(result, result.model, data, notes)
-    result, settling = _learn(model, data, settings, progress)
+    result, settling = _learn(model, data, settings, progress, users_priors(settings))
     model, B = result.model, min(settings.batch_size, len(data))
     if settling is not None:
         state = start(model, settling, data, settings.seed + 1)
@@ -294,7 +300,7 @@ def _fit_family(model, data, settings, progress, warm=None) -> Fitted:
     return settle(result, model, data, notes)._replace(reason=how_it_ended(settings, result))
 
 
-def _learn(model, data, settings, progress) -> tuple[OptimiseResult, AbstractStepper | None]:
+def _learn(model, data, settings, progress, prior) -> tuple[OptimiseResult, AbstractStepper | None]:
     """Natural gradients of the family, and Adam for all else, on minibatches; and the stepper that settles q.
 
     Steps that nobody has counted (`max_iter`), under a likelihood without closed form, end when the bound is flat.
@@ -302,8 +308,10 @@ def _learn(model, data, settings, progress) -> tuple[OptimiseResult, AbstractSte
     B, (steps, rate) = min(settings.batch_size, len(data)), steps_and_rate(settings, model.likelihood)
     until_flat = settings.max_iter is None and model.likelihood.gaussian_noise is None
     optimiser = adam_until_flat(rate) if until_flat else adam(rate, steps)
-    held, prior = held_points(settings), users_priors(settings)
-    steppers = family_steppers(settings.posterior, len(data), B, optimiser, held, settings.tight, prior)
+    held = held_points(settings)
+    steppers = family_steppers(
+        settings.posterior, len(data), B, optimiser, held, settings.tight, cast(prior, data.X.dtype)
+    )
     try:
         state = start(model, steppers[0], data, settings.seed)
         options = {"steps": steps, "batch_size": B, "progress": progress, "until_flat": until_flat}

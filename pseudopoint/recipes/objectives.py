@@ -115,9 +115,12 @@ def _from_q(model: Model, aux: tuple[Any, Any]) -> Model:
     return with_q(model, aux[0])
 
 
-def maximise_profile(prior, model, data: Dataset, max_iter: int, progress, *frozen) -> tuple[OptimiseResult, float]:
+def maximise_profile(
+    prior, model, data: Dataset, max_iter: int, progress, *frozen, float32_start=None
+) -> tuple[OptimiseResult, float]:
     """The maximum of `profile`, whose model has the best q, and the bound there without the prior."""
-    result = maximise(profile, prior, model, data, max_iter, progress, posterior_q, *frozen, resume=_from_q)
+    options = {"resume": _from_q, "float32_start": float32_start}
+    result = maximise(profile, prior, model, data, max_iter, progress, posterior_q, *frozen, **options)
     return result, float(result.aux[1])
 
 

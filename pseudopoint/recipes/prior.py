@@ -53,6 +53,10 @@ class LengthscalePrior(eqx.Module):
         """`penalty` of the model's kernel, less the log density of the user's priors."""
         return self.penalty(model.kernel) - self.given.log_density(model)
 
+    def log_density(self, model: Model) -> Float[Array, ""]:
+        """−`cost`: log p of the model's numbers, up to a constant."""
+        return -self.cost(model)
+
 
 @dataclass(frozen=True)
 class Penalised:

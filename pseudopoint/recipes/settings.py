@@ -24,8 +24,9 @@ __all__ = [
 # Rows up to which an exact fit takes one or two minutes on two cores (decision 0054).
 EXACT_ROWS = 4000
 COLLAPSED_ROWS = 50_000
-# Rows up to which likelihoods without a closed form take full passes, for one latent function; and for C, times C².
-FULL_BATCH, FULL_BATCH_OF_SEVERAL = 5000, 2000
+# Rows up to which likelihoods without a closed form take full passes: for one latent function; for C whose means step
+# together, times C; and for C others, times C².
+FULL_BATCH, FULL_BATCH_TOGETHER, FULL_BATCH_OF_SEVERAL = 5000, 4000, 2000
 
 
 # Iterations of full passes; of a large table as many as these multiplications and additions allow, N M² an iteration.
@@ -83,10 +84,11 @@ def choose_method(N: int, likelihood: AbstractLikelihood) -> tuple[str, str]:
     if likelihood.gaussian_noise is None and not likelihood.varying_noise:
         # One function: at 3,760 to 4,860 rows full passes took 0.9 to 1.9 times the processor time of minibatches. Test
         # log densities were better on phoneme and magic by 0.004 and 0.002, worse on adult and abalone by up to 0.003.
-        # The natural step of each latent function ignores the others, so that C functions need more steps. Full passes
-        # of softmax took 0.6 to 0.9 times the processor time of minibatches up to 200 rows of three classes, 0.6 to 1.3
-        # at 400 and 600, 1.0 to 1.1 at 200 of four, 2.0 at 400 of five. Their bound was higher each time.
-        most = FULL_BATCH if likelihood.latents == 1 else FULL_BATCH_OF_SEVERAL // likelihood.latents**2
+        # Several: full passes of softmax took 0.9 to 1.3 times the time of minibatches at C N from 1,500 to 4,000, and
+        # their log density of rows left out was higher by up to 0.008 (decision 0079).
+        C = likelihood.latents
+        several = FULL_BATCH_TOGETHER // C if likelihood.coupled else FULL_BATCH_OF_SEVERAL // C**2
+        most = FULL_BATCH if C == 1 else several
         if N <= most:
             return "collapsed", f"{N} rows: few enough for full passes with the best posterior at every step"
         return "svgp", f"{N} rows: minibatches, as full passes are slow for this likelihood beyond {most}"

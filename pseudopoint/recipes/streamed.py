@@ -122,7 +122,8 @@ def _minibatches(model, prior, rows: Rows, few: Dataset, settings, keeper, progr
     B, (steps, rate) = min(settings.batch_size, len(rows)), steps_and_rate(settings, model.likelihood)
     until_flat = settings.max_iter is None and model.likelihood.gaussian_noise is None
     optimiser = adam_until_flat(rate) if until_flat else adam(rate, steps)
-    held, given = held_points(settings), users_priors(settings)
+    held, alone = held_points(settings), conjugate or settings.posterior != "whitened"
+    given = users_priors(settings) if alone else cast(prior, few.X.dtype)
     learning, settling = family_steppers(settings.posterior, len(rows), B, optimiser, held, settings.tight, given)
     state, history = _steps("steps", model, learning, rows, settings.seed, steps, B, keeper, progress, until_flat)
     result = OptimiseResult(state.model, None, history[-1].bound, history, history[-1].step, state.rejected, True)
