@@ -177,7 +177,10 @@ def test_a_warp_by_name_that_no_column_may_have_is_refused_and_other_columns_sta
     for word in ("yeo_johnson", "rank_normal"):
         with pytest.raises(FitError, match=f"input_warp='{word}' needs a column of 8 different values or more, and"):
             of(word, few, few[::-1])
-    assert [warp is not None for warp in of("log", signed, wide, few).standardiser_.warps] == [False, True, False]
+    model = of("log", signed, wide, few)
+    assert [warp is not None for warp in model.standardiser_.warps] == [False, True, False]
+    assert "input_warp='log' is not for these columns, which stay as they are: 0, 2" in model.notes_
+    assert not any("input_warp" in note for note in of("rank_normal", signed, wide).notes_)
 
 
 def test_a_warp_of_the_target_needs_normal_noise():

@@ -230,6 +230,7 @@ class AbstractEstimator(TakesMoreRows, BaseEstimator):
         self.inducing_points_ = chosen.points(np.asarray(points[0], np.float64)) if points else None
         self.method_, self.reason_ = fitted.method, fitted.reason
         iterations, limit = (fitted.history[-1].step, fitted.history[-1].total) if fitted.history else (0, 0)
+        said += notes.left_unwarped(getattr(self, "input_warp", "none"), scaling, self._names)
         self.notes_ = (*said, *fitted.notes, *notes.iteration_limit(fitted.converged, iterations, limit))
         self.bound_, self.bound_vfe_, self.upper_bound_ = fitted.bound, fitted.vfe, fitted.upper
         self.log_prior_ = fitted.log_prior

@@ -15,6 +15,7 @@ __all__ = [
     "discrete_target",
     "far_rows",
     "iteration_limit",
+    "left_unwarped",
     "many_classes",
     "merged_rows",
     "single_precision",
@@ -67,6 +68,16 @@ def far_rows(X: np.ndarray, scaling: Standardiser, names: Any) -> list[str]:
                 "it is scaled by its other rows. If that value stands for a missing one, drop or impute it"
             )
     return notes
+
+
+def left_unwarped(word: str, scaling: Standardiser, names: Any) -> list[str]:
+    """Columns that do not have the warp of inputs that was asked for by name; `names` may be None."""
+    warps = scaling.warps
+    if word in ("auto", "none") or not any(warp is not None for warp in warps):
+        return []
+    left = [j for j in np.flatnonzero(scaling.varies) if warps[j] is None]
+    said = ", ".join(repr(str(names[j])) if names is not None else str(j) for j in left)
+    return [f"input_warp={word!r} is not for these columns, which stay as they are: {said}"] if left else []
 
 
 _covariance = jax.jit(lambda kernel, X: kernel(X, X))
