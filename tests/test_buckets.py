@@ -116,7 +116,8 @@ FITS: dict[str, tuple[Any, dict[str, Any]]] = {
     "laplace": (GPRegressor, {"method": "laplace", "likelihood": "poisson"}),
     "profile": (GPRegressor, {"method": "collapsed", "likelihood": "poisson"}),
     "minibatches": (GPRegressor, {"method": "svgp", "likelihood": "poisson"}),
-    "classes": (GPClassifier, {}),
+    "classes": (GPClassifier, {"dtype": "float64"}),  # iterations in float32 follow the rounding of its sums
+    "classes in batches": (GPClassifier, {"dtype": "float64", "method": "svgp"}),
     **{f"family {name}": (GPRegressor, {"posterior": name, "method": "svgp"}) for name in FAMILIES},
 }
 
