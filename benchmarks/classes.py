@@ -3,7 +3,7 @@
     python benchmarks/classes.py --data FOLDER [--other CHECKOUT] [--tables waveform,mnist16] [--seeds 0,1] \
         [--set '{"max_iter": 500}'] [--validate] [--out rows.jsonl]
 
-Every fit runs in a fresh process, so `seconds` and `processor` (of all threads) contain imports' and compilation's
+Every fit runs in a fresh process with an empty folder of compiled programs, so `seconds` and `processor` (of all threads) contain imports' and compilation's
 share of the fit. Test rows never enter a fit. With --validate a fifth of the training rows is held out in place of the
 test rows, which choices are to be made from.
 
@@ -22,6 +22,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -107,8 +108,9 @@ def elsewhere(checkout: Path, name: str, seed: str, arguments: argparse.Namespac
     """The same by the code of a checkout, in a process of its own."""
     words = [sys.executable, __file__, "--here", "--data", arguments.data, "--tables", name, "--seeds", seed]
     words += ["--set", arguments.set] + ["--validate"] * arguments.validate
-    environment = os.environ | {"PYTHONPATH": str(checkout)}
-    done = subprocess.run(list(map(str, words)), capture_output=True, text=True, env=environment, cwd=checkout)
+    with tempfile.TemporaryDirectory() as empty:  # no program is found that an earlier process has compiled
+        environment = os.environ | {"PYTHONPATH": str(checkout), "XDG_CACHE_HOME": empty}
+        done = subprocess.run(list(map(str, words)), capture_output=True, text=True, env=environment, cwd=checkout)
     if done.returncode:
         return {"table": name, "seed": int(seed), "error": (done.stderr.strip().splitlines() or [""])[-1][:300]}
     return json.loads(done.stdout.splitlines()[-1])

@@ -137,8 +137,8 @@ def _together(with_q: Callable, devices: Devices, q: MeanPrecision, cov, tight: 
     to_mean, (blocks, _) = jax.linear_transpose(means, q.mean), invert(-2 * (below + prior_dS))
 
     def product(v):
-        (of_rows,) = to_mean(weight * likelihood.curvature_along(y, slopes, means(v)))
-        return devices.sum(of_rows) - slope_of_prior(v)
+        (of_fit,) = to_mean(weight * likelihood.curvature_along(y, slopes, means(v)))
+        return devices.sum(of_fit) - slope_of_prior(v)
 
     each = lambda r: (blocks @ r[..., None])[..., 0]
     step, _ = cg(product, dm + prior_dm, tol=EXACTNESS, maxiter=PRODUCTS, M=each)
