@@ -3,9 +3,9 @@
     python benchmarks/classes.py --data FOLDER [--other CHECKOUT] [--tables waveform,mnist16] [--seeds 0,1] \
         [--set '{"max_iter": 500}'] [--validate] [--out rows.jsonl]
 
-Every fit runs in a fresh process with an empty folder of compiled programs, so `seconds` and `processor` (of all threads) contain imports' and compilation's
-share of the fit. Test rows never enter a fit. With --validate a fifth of the training rows is held out in place of the
-test rows, which choices are to be made from.
+Every fit runs in a fresh process with an empty folder of compiled programs, so `seconds` and `processor` (of all
+threads) contain imports' and compilation's share of the fit. Test rows never enter a fit. With --validate a fifth of
+the training rows is held out in place of the test rows, which choices are to be made from.
 
 | table | training rows, columns, classes | from |
 |---|---|---|

@@ -21,7 +21,8 @@ MANY_VALUES = 5000
 
 def at_once(model: Model) -> int:
     """Rows whose features may be in memory together."""
-    return max(1024, int(AT_ONCE) // (len(model.posterior.Z) * model.likelihood.latents))
+    numbers = 2 * AT_ONCE if model.likelihood.coupled else AT_ONCE  # their steps are few, and worth more
+    return max(1024, int(numbers) // (len(model.posterior.Z) * model.likelihood.latents))
 
 
 def finish(bound, result: OptimiseResult, data, settings, notes) -> Fitted:
