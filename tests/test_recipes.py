@@ -281,9 +281,9 @@ def test_a_table_without_noise_is_fitted_in_float64(monkeypatch):
 def test_counts_and_other_likelihoods_of_any_curvature_are_fitted_in_float64():
     Z = np.zeros((3, 1))
     kernel = named_kernel("rbf", 1.0, 1.0, 1)
-    assert precision.minibatches_in_float32(Model(kernel, Bernoulli(), Collapsed(Z)), 1e6)
-    assert not precision.minibatches_in_float32(Model(kernel, Bernoulli(), Collapsed(Z)), 1e8)
-    assert not precision.minibatches_in_float32(Model(kernel, Poisson(), Collapsed(Z)), 10)
+    assert precision.resolved_in_float32(Model(kernel, Bernoulli(), Collapsed(Z)), 1e6)
+    assert not precision.resolved_in_float32(Model(kernel, Bernoulli(), Collapsed(Z)), 1e8)
+    assert not precision.resolved_in_float32(Model(kernel, Poisson(), Collapsed(Z)), 10)
 
 
 def test_a_collapsed_bound_of_float32_has_no_column_in_float64_within_a_scope_of_float64():

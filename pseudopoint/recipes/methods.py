@@ -44,7 +44,7 @@ from .objectives import (
     maximise,
     maximise_profile,
 )
-from .precision import FLOAT32_NOTE, float32_start_of, minibatches_in_float32
+from .precision import FLOAT32_NOTE, float32_start_of, resolved_in_float32
 from .prior import LengthscalePrior, log_prior, refuse_unfit_priors, users_priors
 from .settings import COLLAPSED_ROWS, Fitted, Settings, choose_method, most_iterations
 from .starts import (
@@ -239,13 +239,19 @@ def _fit_profile(model, data, settings, progress, warm=None) -> Fitted:
     prior = LengthscalePrior.around(model.kernel, settings)
     model, notes = start_raced(from_kernel(model, warm), data, settings, prior)
     model = with_learned_q(model, warm)
-    # Several latent functions spend most of their time in exponentials, which float32 computes faster.
-    first = settings.float32_start and model.likelihood.latents > 1 and minibatches_in_float32(model, len(data))
+    first = _float32_first(model, data, settings)
     notes += (FLOAT32_NOTE,) * first
     options = {"float32_start": (lambda model: True) if first else None}
     max_iter, held = settings.max_iter or 200, held_points(settings)
     result, bound = maximise_profile(prior, model, data, max_iter, progress, *held, **options)
     return fitted_by(result, Report(bound, bound, np.inf, program(predictor_of, "once")(result.model)), notes)
+
+
+def _float32_first(model, data, settings, many: float | int = np.inf) -> bool:
+    """Whether a fit begins in float32, where that resolves the bound: with several latent functions, which spend most
+    of their time in exponentials, or beyond `many` rows."""
+    pays = model.likelihood.latents > 1 or len(data) > many
+    return settings.float32_start and pays and resolved_in_float32(model, len(data))
 
 
 # --- Minibatches -----------------------------------------------------------------------------------------------------
@@ -270,9 +276,7 @@ def _fit_minibatches(model, data, settings, progress, warm=None) -> Fitted:
     prior = LengthscalePrior.around(model.kernel, settings)
     model, notes = start_plain(from_kernel(model, warm), data, settings)
     model = with_learned_q(model, warm)
-    # Several latent functions spend most of their time in exponentials, which float32 computes faster.
-    large = settings.optimiser == "auto" and (len(data) > RACE_ROWS or model.likelihood.latents > 1)
-    float32_start = settings.float32_start and large and minibatches_in_float32(model, len(data))
+    float32_start = settings.optimiser == "auto" and _float32_first(model, data, settings, RACE_ROWS)
     given = (*(cast((model, data), np.float32) if float32_start else (model, data)), settings, progress)
     result = _learn(*given, prior)[0] if settings.optimiser == "auto" else _optimise(*given)
     learned = cast(in_coordinates(result.model, MeanPrecision), data.X.dtype)

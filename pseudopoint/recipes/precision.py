@@ -12,7 +12,7 @@ from ..data import Dataset, Standardiser
 from ..kernels import AbstractKernel
 from ..posteriors import Model
 
-__all__ = ["FLOAT32_NOTE", "Float32Start", "float32_start_of", "leave_one_out_error", "minibatches_in_float32"]
+__all__ = ["FLOAT32_NOTE", "Float32Start", "float32_start_of", "leave_one_out_error", "resolved_in_float32"]
 
 FLOAT32_NOTE = "optimised in float32 first, which the noise allows; posterior and bounds are of float64"
 
@@ -80,9 +80,9 @@ def leave_one_out_error(few: Dataset) -> float:
     return float(error * scaling.target_scale**2)
 
 
-def minibatches_in_float32(start: Model, rows: float | int) -> bool:
-    """Whether minibatches may run in float32: if a row's curvature, the noise's 1/σ², is bounded and the bound resolves
-    it."""
+def resolved_in_float32(start: Model, rows: float | int) -> bool:
+    """Whether float32 resolves the bound of a likelihood without a closed form: only if a row's curvature, the noise's
+    1/σ² of others, is bounded."""
     curvature = start.likelihood.curvature
     return curvature < np.inf and Float32Start(rows).resolves(start.kernel, start.posterior.Z, 1 / curvature)
 

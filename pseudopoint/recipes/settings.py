@@ -84,8 +84,7 @@ def choose_method(N: int, likelihood: AbstractLikelihood) -> tuple[str, str]:
     if likelihood.gaussian_noise is None and not likelihood.varying_noise:
         # One function: at 3,760 to 4,860 rows full passes took 0.9 to 1.9 times the processor time of minibatches. Test
         # log densities were better on phoneme and magic by 0.004 and 0.002, worse on adult and abalone by up to 0.003.
-        # Several: full passes of softmax took 0.9 to 1.3 times the time of minibatches at C N from 1,500 to 4,000, and
-        # their log density of rows left out was higher by up to 0.008 (decision 0079).
+        # Several: decision 0079. Where each function steps as if the others stood still, full passes need more steps.
         C = likelihood.latents
         several = FULL_BATCH_TOGETHER // C if likelihood.coupled else FULL_BATCH_OF_SEVERAL // C**2
         most = FULL_BATCH if C == 1 else several
