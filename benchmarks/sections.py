@@ -289,9 +289,7 @@ def several_classes() -> Section:
         lines.append(([name, *sizes, *(show_seconds(r["seconds"]) for r in (now, before)), ratio, *densities], [now]))
     return Section(
         "And of several classes, beside our first version?",
-        """`GPClassifier()` in a fresh process, imports and compilation included, in turn with version fa5e652. The
-        fits of MNIST are of an older version, whose processes may have found compiled programs. Other work shared the
-        machine during the last line, as its `load` says.""",
+        """`GPClassifier()` in a fresh process, imports and compilation included, in turn with version fa5e652.""",
         ["table", "rows", "columns", "classes", "now", FIRST, "ratio", "log density: now", FIRST],
         lines,
     )
