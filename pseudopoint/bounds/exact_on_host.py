@@ -27,7 +27,7 @@ from .exact import constants_of, num_targets, residuals, row_noise, same
 
 __all__ = ["Given", "evidence_on_host", "given_evidence", "marginal_on_host"]
 
-SMALL, LARGE = 256, 512  # rows of a tile: smaller ones cost calls, larger ones leave threads without work
+SMALL, LARGE = 416, 512  # rows of a tile: smaller ones cost calls, larger ones leave threads without work
 
 
 class Given(eqx.Module):

@@ -17,7 +17,7 @@ from .host_blas import HostBlas
 
 __all__ = ["Tiles", "inverse_and_half_logdet", "workers"]
 
-FEW = 4
+FEW = 3
 Run = Callable[[Callable, Iterable], list]
 
 

@@ -194,7 +194,8 @@ def _fit_exact(model, data, settings, progress, warm=None) -> Fitted:
     if large and warm is None:  # most iterations are on a sample, where one costs a tenth or less
         few = sample(data, EXACT_SAMPLE, settings.seed)
         model = climb(model, few, min(SAMPLE_ITERATIONS, 10 * max_iter), None).model
-    end = least_gain(data) if large else 0.0
+    # What a search or an earlier fit has left to gain soon falls below what any density shows.
+    end = least_gain(data) if large or warm is not None else 0.0
     result = climb(model, data, max_iter, progress, float32_start=float32_start, min_gain=end)
     return finish_exact(result, data, (FLOAT32_NOTE,) * (float32_start is not None))
 
