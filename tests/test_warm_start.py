@@ -60,6 +60,16 @@ def test_the_q_that_was_learned_is_where_steps_start(labels):
         warm.fit(X, np.where(Y > 0, "a", "b"))
 
 
+def test_where_q_starts_is_not_forgotten_because_points_are_not_in_sorted_order():
+    labels = np.where(Y > 0, "up", "down")
+    model = GPClassifier(method="svgp", **FAST).fit(X, labels)
+    points = model.inducing_points_
+    assert not np.array_equal(points, np.unique(points, axis=0))
+    warm = again(model, max_iter=1, learning_rate=1e-6).fit(X, labels)
+    np.testing.assert_allclose(warm.inducing_points_, points, atol=1e-5)
+    np.testing.assert_allclose(warm.history_["bound"][0], model.bound_, rtol=1e-3)
+
+
 def test_other_columns_are_refused_and_the_model_stays(fitted):
     model = again(fitted)
     before = model.predict(X)

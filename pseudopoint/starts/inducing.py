@@ -24,8 +24,8 @@ Rows = Float[np.ndarray, "N D"]
 
 
 def distinct(X: np.ndarray) -> np.ndarray:
-    """The distinct rows of X: two pseudo-points in one place are one point and a singular matrix."""
-    return np.unique(X, axis=0)
+    """The distinct rows of X, in its order: two pseudo-points in one place are one point and a singular matrix."""
+    return X[np.sort(np.unique(X, axis=0, return_index=True)[1])]
 
 
 def random(X: Rows, M: int, seed: int) -> Points:
