@@ -1,9 +1,9 @@
 """Where pseudo-points start.
 
 k-means ignores the kernel, greedy conditional variance chases outliers when M is small, random points waste some;
-pivoted Cholesky with random pivots followed by a few Lloyd steps is best or close to it everywhere (methods e). `auto`
-tries it and k-means on a sample of rows, and greedy variance too up to 5,000 rows (it won on none of five larger
-tables), and keeps the one with the highest bound.
+pivoted Cholesky with random pivots followed by a few Lloyd steps is best or close to it everywhere (methods e). Up to
+5,000 rows `auto` tries k-means, this one and greedy variance, and keeps the one whose short fit has the highest bound;
+beyond, it takes k-means alone.
 """
 
 import jax
