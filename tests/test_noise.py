@@ -10,6 +10,7 @@ from scipy import stats
 from sklearn.base import clone
 
 from pseudopoint import GPRegressor
+from pseudopoint.bounds import leave_one_out, loo_log_density
 from pseudopoint.data import dataset
 from pseudopoint.kernels import RBF, Matern52
 from pseudopoint.likelihoods import Gaussian, Heteroscedastic
@@ -101,6 +102,16 @@ def test_f_is_fitted_once_where_a_sample_of_rows_shows_no_gain():
     assert found.error > 0 and abs(found.varying - found.constant) < 0.02 * N
     first, found, _ = selected(sd, if_it_may_pay=True)
     assert found.fitted is not first and found.pays
+
+
+def test_what_a_sample_of_rows_tells_is_beside_the_log_density_of_all_rows(monkeypatch):
+    monkeypatch.setattr("pseudopoint.recipes.noise.ROWS", N // 5)
+    first, found, data = selected(lambda X: np.full(len(X), 0.4), if_it_may_pay=True)
+    with jax.enable_x64(True):
+        left = leave_one_out(first.predictor, first.model.likelihood, data, False)
+        density = loo_log_density(first.model.likelihood, data, left)
+    assert found.fitted is first and found.error > 0
+    np.testing.assert_allclose(found.constant, np.sum(density), rtol=1e-9)
 
 
 def test_the_bound_is_that_of_the_evidence_of_both():

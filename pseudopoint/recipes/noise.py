@@ -127,14 +127,15 @@ def with_points_of_f(
 
 
 def _tried(fitted: Fitted, start: OptimiseResult, rows: Dataset, constant, settings: Settings) -> VaryingNoise:
-    """The first fit, and what its residuals in a sample of the rows tell of the noise of g, as sums over all rows."""
+    """The first fit, and what its residuals in a sample of the rows tell of the noise of g, as sums over all rows:
+    that with one variance, `constant`, is known of every row, and its gain is estimated."""
     drawn = Dataset(rows.X, rows.y, rows.weight, np.asarray(constant))  # in place of the known noise
-    few, constant = sample(rows, ROWS, settings.seed), np.asarray(sample(drawn, ROWS, settings.seed).noise)
+    few, of_few = sample(rows, ROWS, settings.seed), np.asarray(sample(drawn, ROWS, settings.seed).noise)
     noise = _settled(start.model, few, start)
     varying = loo_log_density(noise.model.likelihood, few, leave_one_out(noise.predictor, noise.model.likelihood, few))
-    share = float(np.sum(np.asarray(rows.weight)) / np.sum(np.asarray(few.weight)))
-    sums = _sums(few, varying, constant)
-    return VaryingNoise(fitted, share * sums[0], share * sums[1], share * sums[2])
+    share, whole = rows.total_weight / few.total_weight, float(np.asarray(rows.weight, float) @ constant)
+    sums = _sums(few, varying, of_few)
+    return VaryingNoise(fitted, whole + share * (sums[0] - sums[1]), whole, share * sums[2])
 
 
 def _sums(data: Dataset, varying, constant) -> tuple[float, float, float]:
