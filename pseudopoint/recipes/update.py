@@ -34,7 +34,7 @@ from .objectives import padded_to_bucket
 
 __all__ = ["Updated", "add_points", "add_points_of_f", "update", "update_varying"]
 
-MOST_POINTS = 12_000  # of an exact model: its W has the square of them
+MOST_POINTS = 12_000  # of a model with a point at each row: its W has the square of them
 FEATURES = 2e7  # numbers of the features of rows that are in memory together
 CONVERGED = 1e-9  # nats a row: where the search for q ends
 
@@ -56,6 +56,11 @@ def update(predictor: Any, likelihood: AbstractLikelihood, data: Dataset, at_row
     likelihoods natural steps find the q of highest E_q[log p(y₂ | f)] − KL[q ‖ old q]. Raises FitError.
     """
     data = _rows(data, np.flatnonzero(np.asarray(data.weight) > 0))
+    if at_rows and (M := predictor.s.shape[-1]) + len(data) > MOST_POINTS:
+        raise FitError(
+            f"a model of {M} rows without inducing points cannot take {len(data)} more, as it holds the square of "
+            f"their number, at most {MOST_POINTS}²: fit to all rows with method='collapsed'"
+        )
     if likelihood.gaussian_noise is not None:
         updated = (_at_rows if at_rows else _in_closed_form)(predictor, likelihood, data)
     else:
@@ -134,11 +139,6 @@ def _merged(p: Predictor) -> Predictor:
 
 def _at_rows(predictor: Predictor, likelihood: AbstractLikelihood, data: Dataset) -> Updated:
     """Every row becomes a point (`conditioned`)."""
-    if len(predictor.Zv) + len(data) > MOST_POINTS:
-        raise FitError(
-            f"an exact model of {len(predictor.Zv)} rows cannot take {len(data)} more, as it holds the square of their "
-            f"number, at most {MOST_POINTS}²: fit to all rows with method='collapsed'"
-        )
     noise = row_noise(Model(predictor.kernel, likelihood), data)
     new, factor, quadratic = conditioned(predictor, data, noise)
     value = float(-0.5 * (quadratic + constants_of(noise, data)) - factor.half_logdet())
