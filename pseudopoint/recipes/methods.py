@@ -252,7 +252,7 @@ def _float32_first(model, data, settings, many: float | int = np.inf) -> bool:
     """Whether a fit begins in float32, where that resolves the bound: with several latent functions, which spend most
     of their time in exponentials, or beyond `many` rows."""
     pays = model.likelihood.latents > 1 or len(data) > many
-    return settings.float32_start and pays and resolved_in_float32(model, len(data))
+    return settings.float32_start and pays and resolved_in_float32(model, data.total_weight)
 
 
 # --- Minibatches -----------------------------------------------------------------------------------------------------
