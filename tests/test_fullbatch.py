@@ -356,6 +356,14 @@ def test_rounds_are_in_float32_as_long_as_the_model_allows_it():
     np.testing.assert_allclose(whole.bound, level(whole.model, 7.0), rtol=1e-6)
 
 
+def test_what_resumes_is_of_float64_also_where_iterations_end_in_float32():
+    numbers = at(5.0, 5.0, 5.0, frozen=[lambda p: p.scale])
+    objective = Objective(hill_with_aux, numbers, 7.0, has_aux=True, resume=one_more)
+    result = lbfgsb_in_rounds(objective, max_iter=3, float32_start=lambda model: True)
+    assert len(result.history) == 3 and not result.converged
+    np.testing.assert_array_equal(result.aux[1], result.model.x)
+
+
 @pytest.mark.parametrize("float32_start", [None, lambda model: False])
 def test_without_leave_no_evaluation_is_in_float32(float32_start):
     result, in_float32 = climbed(float32_start, hill)

@@ -35,7 +35,8 @@ def lbfgsb_in_rounds(
     Without `probe` there are no units, and one round is the whole run.
 
     Rounds are in float32 as long as `float32_start` is true of the model with which they begin. The rest, and what
-    float32 cannot resolve, is in the model's own precision.
+    float32 cannot resolve, is in the model's own precision. Where `max_iter` ends a run before, the bound is that of
+    float32, unless the objective has a `resume`, whose part of the model is then of the model's own precision too.
 
     `max_iter` and `box` are those of `lbfgsb`. A round has also converged when, after its first 20 iterations, 10
     iterations together gain less than `min_gain` in units of the bound; with `window`, when so many iterations gain
@@ -53,12 +54,13 @@ def lbfgsb_in_rounds(
             if status != LIMIT or _spent(objective, max_iter) or not proceed(objective.best_model()):
                 return status
 
+    ended = False
     if float32_start is not None and float32_start(objective.numbers.model) and objective.start_in_float32():
         rounds(float32_start)
-        if _spent(objective, max_iter):
-            return objective.result(False)
-    objective.start()
-    return objective.result(rounds(lambda model: True) == CONVERGED)
+        ended = _spent(objective, max_iter)
+    if not ended or objective.resume is not None:
+        objective.start()
+    return objective.result(not ended and rounds(lambda model: True) == CONVERGED)
 
 
 def _spent(objective: Objective, max_iter: int) -> bool:
