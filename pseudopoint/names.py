@@ -1,6 +1,6 @@
 """Every setting of a fit and every word that a setting takes, each with its help.
 
-Estimators, recipes, the command line and docs/settings.md (`python -m pseudopoint.names`) read this module. It imports
+Estimators, recipes, the command line and `pages/settings.py` (of docs/settings.md) read this module. It imports
 the standard library alone, so that `--help` answers at once. `Literal` types are for signatures: editors complete them.
 """
 
@@ -226,8 +226,8 @@ class Settings(NamedTuple):
     mean: Annotated[
         Mean | Any,
         Setting(
-            "Mean of the latent function, to which predictions far from all rows return. A mean that is learned beside "
-            "normal noise, and linear, leave no search (effort); kernel auto is matern52 then.",
+            "Mean of the latent function, to which predictions far from all rows return. There is no search (effort), "
+            "and kernel auto is matern52, with linear, with an object, and with constant under normal noise.",
             MEANS,
             "Or an object of a class derived from `pseudopoint.means.AbstractMean`, of standardised columns.",
         ),
@@ -264,14 +264,14 @@ class Settings(NamedTuple):
     posterior: Annotated[
         Posterior,
         Setting(
-            "Family of the approximate posterior q; all but whitened are for large tables or for study.", POSTERIORS
+            "Family of the approximate posterior q; all but whitened are for comparison with the papers.", POSTERIORS
         ),
     ] = "whitened"
     num_inducing: Annotated[
         int | None,
         Setting(
-            "Number M of inducing points. Default: 2√N, from 50 to 300, and in the end up to 1,000 (effort thorough: "
-            "2,000) where the collapsed bound asks for them and time allows."
+            "Number M of inducing points. Default: 2√N, from 50 to 300. Collapsed fits to rows in memory, under normal "
+            "noise, may add points in the end: up to 1,000 (effort thorough: 2,000; fast: none), as effort allows."
         ),
     ] = None
     num_mean_inducing: Annotated[
@@ -296,9 +296,9 @@ class Settings(NamedTuple):
         float,
         Setting(
             "Standard deviation s of the prior log ℓ ~ N(log ℓ₀, s²) of every lengthscale ℓ that starts at ℓ₀; inf: no "
-            "prior. Minibatches and optimisers by name have none.",
-            python="With few rows and many columns the evidence alone switches columns on and off by chance. Full "
-            "passes maximise the bound less ½ Σ (log ℓ/ℓ₀)²/s².",
+            "prior. Optimisers by name have none, nor minibatches of a Gaussian likelihood or of another posterior.",
+            python="With few rows and many columns the evidence alone switches columns on and off by chance. "
+            "With the prior a fit maximises the bound less ½ Σ (log ℓ/ℓ₀)²/s².",
             infinite="is no prior",
         ),
     ] = 1.5
@@ -317,9 +317,9 @@ class Settings(NamedTuple):
     max_iter: Annotated[
         int | None,
         Setting(
-            "At most so many iterations, or as many steps of minibatches. Default: 200 iterations, fewer for more than "
-            "20,000 rows (effort); 2000 steps for a Gaussian likelihood or an optimiser by name, else as many as it "
-            "takes the bound to become flat, at most 3000."
+            "At most so many iterations, or steps of minibatches. Default: 200 iterations, in collapsed fits under "
+            "normal noise 30 to 200, by N M² and effort (default M: fewer than 200 from about 11,400 rows on); 2000 "
+            "steps for a Gaussian likelihood or an optimiser by name, else until the bound is flat, at most 3000."
         ),
     ] = None
     batch_size: Annotated[int, Setting("Rows of a minibatch; for classes the default is 512.")] = 1024
