@@ -1,4 +1,4 @@
-"""The commands: fit, predict, score, inspect, demo."""
+"""The commands predict, score, inspect and demo, and fit of a table in memory; `streamed` has fit as a whole."""
 
 import re
 import time
