@@ -93,14 +93,19 @@ def alike(shown: str, printed: str) -> bool:
 def write_tables(folder: Path) -> None:
     """The reader's own tables, by the names that pages give them."""
     rng = np.random.default_rng(0)
-    size, age = rng.uniform(40, 200, 80), rng.integers(0, 90, 80)
-    houses = pd.DataFrame({"size": size.round(1), "age": age, "city": rng.choice(["Oslo", "Rome"], 80)})
-    price = 2000 * size - 900 * age + 80_000 * (houses["city"] == "Oslo") + 8000 * rng.standard_normal(80)
-    houses["price"] = price.round(-2)
+    houses, later = _houses(rng, 80), _houses(rng, 20)
     houses.to_csv(folder / "houses.csv", index=False)
-    houses.drop(columns="price").head(9).to_csv(folder / "new.csv", index=False)
-    houses["sold"] = np.where(price > np.median(price), "late", "early")
+    later.to_csv(folder / "later.csv", index=False)
+    later.drop(columns="price").head(9).to_csv(folder / "new.csv", index=False)
+    houses["sold"] = np.where(houses["price"] > np.median(houses["price"]), "late", "early")
     houses.drop(columns="price").to_csv(folder / "sales.csv", index=False)
+
+
+def _houses(rng: np.random.Generator, rows: int) -> pd.DataFrame:
+    size, age = rng.uniform(40, 200, rows), rng.integers(0, 90, rows)
+    houses = pd.DataFrame({"size": size.round(1), "age": age, "city": rng.choice(["Oslo", "Rome"], rows)})
+    price = 2000 * size - 900 * age + 80_000 * (houses["city"] == "Oslo") + 8000 * rng.standard_normal(rows)
+    return houses.assign(price=price.round(-2))
 
 
 def run_python(block: Block, page: str, namespace: dict) -> str:
