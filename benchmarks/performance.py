@@ -31,6 +31,7 @@ from sections import (
     places,
     quality,
     selection,
+    sessions,
     several_classes,
     splits,
     stored,
@@ -210,7 +211,7 @@ def on_gpu() -> Section:
 
 
 SECTIONS = (
-    *(quality, cold, numbers, forecasts, classes, splits, class_seconds, several_classes, exact_evidence),
+    *(quality, cold, numbers, forecasts, classes, splits, class_seconds, several_classes, sessions, exact_evidence),
     *(steps, bounds, predictions, growth, reports, places, on_gpu),
 )
 

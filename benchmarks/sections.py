@@ -295,6 +295,30 @@ def several_classes() -> Section:
     )
 
 
+def sessions() -> Section:
+    """A cross-validation, and fresh processes, by two efforts and by scikit-learn."""
+    rows = stored("sessions")
+    newest = {(row["case"], row["who"], row.get("process", "")): row for row in rows}
+    lines, who = [], ("fast", "balanced", "sklearn")
+    for case, process, key, title in (
+        ("folds", "first", "seconds", "5 folds of 1,030 rows, nothing compiled before"),
+        ("folds", "second", "seconds", "the same in a second process"),
+        ("folds", "second", "warm_fold_seconds", "one of these folds again"),
+        ("fresh", "", "process_seconds", "a process that fits 300 rows, of a size seen before"),
+    ):
+        found = [newest.get((case, name, process)) or newest[case, name, "first"] for name in who]
+        cells = [show_seconds(row[key]) for row in found] + [f"{row['r2']:.2f}" for row in found]
+        lines.append(([title, *cells], found))
+    names = ['effort="fast"', "default", "scikit-learn"]
+    return Section(
+        "What do many fits cost, and a fresh process?",
+        """The default searches for a kernel and warps in every fit. `effort="fast"` fits one kernel, as scikit-learn
+        does. Compiled programs are kept on disk, so that a second process compiles nothing.""",
+        ["what", *names, *(f"R²: {name}" for name in names)],
+        lines,
+    )
+
+
 PLACES = {
     "collapsed-memory": "all rows in memory",
     "collapsed": "read from Parquet in each pass",
