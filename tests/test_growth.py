@@ -9,7 +9,8 @@ import pytest
 from pseudopoint import GPRegressor
 from pseudopoint.data import dataset
 from pseudopoint.kernels import Matern52
-from pseudopoint.likelihoods import Gaussian, Heteroscedastic, StudentT
+from pseudopoint.likelihoods import Around, Gaussian, Heteroscedastic, StudentT
+from pseudopoint.means import LinearMean
 from pseudopoint.posteriors import Model
 from pseudopoint.recipes import methods
 from pseudopoint.recipes.growth import MOST, most_points
@@ -94,6 +95,16 @@ def test_the_bound_rises_and_predictions_are_better_under_every_noise(noise):
         means = [each.parts[0] if noise == "depends on x" else each for each in predictors]
         errors = [float(np.mean((np.asarray(mean(jax.numpy.asarray(new))[0]) - truth) ** 2)) for mean in means]
     assert errors[0] < errors[1]
+
+
+def test_a_fit_with_a_mean_function_has_no_fewer_points_where_the_likelihood_is_left_open(monkeypatch):
+    asked = []
+    monkeypatch.setattr(methods, "with_more_points", lambda fitted, *given: asked.append(given[-1]) or fitted)
+    around = Around(Gaussian(0.1), LinearMean(np.zeros(2)))
+    with jax.enable_x64(True):
+        data = dataset(X, (ROUGH - ROUGH.mean()) / ROUGH.std(), dtype="float64")
+        fits = [fit_model(KERNEL, around, data, settings(likelihood=name)) for name in ("gaussian", "auto")]
+    assert asked == [N // 5] * 2 and fits[0].bound == fits[1].bound
 
 
 @pytest.mark.parametrize(

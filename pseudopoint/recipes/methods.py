@@ -114,11 +114,12 @@ def fit_model(
 
 def _with_noise_of_rows(fitted: Fitted, data, settings, prior, method: str) -> Ended:
     """The fit, with noise that depends on x where that pays."""
-    if not noise_may_vary(settings, method, data):
-        grows = fitted.model.likelihood.gaussian_noise is not None and settings.posterior == "whitened"
-        more = lambda fitted, M: with_more_points(fitted, data, settings, prior, M)
-        return Ended(fitted, more if grows else as_it_is)
-    return with_noise_that_pays(fitted, data, settings, prior)
+    likelihood = fitted.model.likelihood
+    if likelihood.gaussian_noise is None or settings.posterior != "whitened":
+        return Ended(fitted, as_it_is)
+    if likelihood.mean_function is None and noise_may_vary(settings, method, data):
+        return with_noise_that_pays(fitted, data, settings, prior)
+    return Ended(fitted, lambda fitted, M: with_more_points(fitted, data, settings, prior, M))
 
 
 def _chosen(settings, likelihood, N: int) -> tuple[str, str, Fit]:

@@ -27,7 +27,7 @@ from ..starts.hyperparameters import robust
 from ..starts.inducing import RACE_ROWS, sample
 from .ends import divergence, settle
 from .families import prior_q
-from .growth import Ended, as_it_is, with_more_points
+from .growth import Ended, with_more_points
 from .objectives import OfBound, held_points, maximise
 from .prior import LengthscalePrior
 from .refit import refit
@@ -157,11 +157,9 @@ def noise_may_vary(settings: Settings, method: str, data: Dataset) -> bool:
 
 
 def with_noise_that_pays(fitted: Fitted, data: Dataset, settings: Settings, prior: LengthscalePrior) -> Ended:
-    """The fit with noise that depends on x where rows left out are predicted better, else as it is; with what was
-    compared in `trials`."""
+    """The fit, under Gaussian noise and without a mean function, with noise that depends on x where rows left out are
+    predicted better, else as it is; with what was compared in `trials`."""
     more = lambda fitted, M: with_more_points(fitted, data, settings, prior, M)
-    if fitted.model.likelihood.gaussian_noise is None or fitted.model.likelihood.mean_function is not None:
-        return Ended(fitted, as_it_is)
     LOG.info("trying noise that depends on x")
     began = time.perf_counter()
     try:
