@@ -7,13 +7,15 @@ import jax
 import numpy as np
 import pytest
 
-from pseudopoint import GPClassifier
+from pseudopoint import FitError, GPClassifier
 from pseudopoint.data import dataset
 from pseudopoint.kernels import RBF
-from pseudopoint.likelihoods import Softmax
+from pseudopoint.likelihoods import Gaussian, Softmax
 from pseudopoint.params import cast
 from pseudopoint.posteriors import Collapsed, Model
-from pseudopoint.recipes import Settings, methods
+from pseudopoint.recipes import Settings, fit_model, methods
+from pseudopoint.recipes.keeping import Nothing
+from pseudopoint.recipes.streamed import fit_rows
 
 pytestmark = pytest.mark.edge
 
@@ -39,3 +41,19 @@ def test_a_laplace_model_was_updated_to_any_number_of_points(monkeypatch):
         model.update(X[30:], LABELS[30:])
     np.testing.assert_array_equal(model.predict_proba(X), before)
     assert len(model.update(X[30:35], LABELS[30:35]).predictor_.Zv) == 35
+
+
+@pytest.mark.parametrize("optimiser", ["NGD+Adam", "Adam", "L-BFGS"])
+def test_an_optimiser_by_name_said_that_it_failed_and_not_why(optimiser):
+    settings = Settings(optimiser=optimiser, inducing="random", num_inducing=5, max_iter=2)
+    with jax.enable_x64(True), pytest.raises(FitError, match=r"(rejected|not finite .*): the target contain NaN"):
+        fit_model(RBF(1.0), Gaussian(0.1), dataset(X, np.nan * Y, dtype="float64"), settings)
+
+
+@pytest.mark.parametrize("method", ["collapsed", "svgp"])
+def test_a_streamed_fit_said_that_it_failed_and_not_why(method):
+    settings = Settings(method=method, inducing="random", num_inducing=5, max_iter=2, effort="fast", initial="robust")
+    with jax.enable_x64(True):
+        few, rows = (dataset(X, y, dtype="float64") for y in (Y, np.inf * Y))
+        with pytest.raises(FitError, match=r"(rejected|not finite at .*): the covariance"):
+            fit_rows(cast(RBF(1.0), np.float64), Gaussian(0.1), rows, few, settings, Nothing())

@@ -26,7 +26,12 @@ Progress = Callable[[Record], None]
 
 
 class FitError(ValueError):
-    """A fit that cannot continue; the message names the cause and a remedy."""
+    """A fit that cannot continue; the message names the cause and a remedy. Where it is `bare` it has neither: an
+    optimiser raises it, which does not know the data."""
+
+    def __init__(self, message: str, bare: bool = False):
+        ValueError.__init__(self, message)
+        self.bare = bare
 
 
 class OptimiseResult(NamedTuple):

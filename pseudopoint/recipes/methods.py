@@ -39,6 +39,7 @@ from .objectives import (
     OfBound,
     Report,
     explain,
+    explained,
     held_points,
     least_gain,
     maximise,
@@ -286,7 +287,8 @@ def _fit_minibatches(model, data, settings, progress, warm=None) -> Fitted:
     if not few:  # one more epoch, whose decreasing step sizes average its batches
         steps = -(-len(data) // settings.batch_size)
         options = Options(steps, settings.batch_size, tight=settings.tight, seed=settings.seed)
-        learned = optimise("NGD", learned, data, options).model
+        with explained(learned, data):
+            learned = optimise("NGD", learned, data, options).model
     notes += (FLOAT32_NOTE,) * float32_start
     return settle(result, learned, data, notes, converged=few)._replace(reason=how_it_ended(settings, result))
 
@@ -302,7 +304,8 @@ def _fit_family(model, data, settings, progress, warm=None) -> Fitted:
     model, B = result.model, min(settings.batch_size, len(data))
     if settling is not None:
         state = start(model, settling, data, settings.seed + 1)
-        model = fit(state, settling, data, steps=-(-len(data) // B), batch_size=B)[0].model
+        with explained(model, data):
+            model = fit(state, settling, data, steps=-(-len(data) // B), batch_size=B)[0].model
     return settle(result, model, data, notes)._replace(reason=how_it_ended(settings, result))
 
 
@@ -318,12 +321,9 @@ def _learn(model, data, settings, progress, prior) -> tuple[OptimiseResult, Abst
     steppers = family_steppers(
         settings.posterior, len(data), B, optimiser, held, settings.tight, cast(prior, data.X.dtype)
     )
-    try:
-        state = start(model, steppers[0], data, settings.seed)
-        options = {"steps": steps, "batch_size": B, "progress": progress, "until_flat": until_flat}
-        state, history = fit(state, steppers[0], data, **options)
-    except FitError as error:
-        raise FitError(f"{error}: {explain(model, data)}") from None
+    options = {"steps": steps, "batch_size": B, "progress": progress, "until_flat": until_flat}
+    with explained(model, data):
+        state, history = fit(start(model, steppers[0], data, settings.seed), steppers[0], data, **options)
     result = OptimiseResult(state.model, None, history[-1].bound, history, history[-1].step, state.rejected, True)
     return result, steppers[1]
 
@@ -349,10 +349,8 @@ def _optimise(model, data, settings, progress) -> OptimiseResult:
         name, (steps, rate) = "NGD+Adam, one pass", steps_and_rate(settings, model.likelihood)
     given = {"learn_inducing": settings.learn_inducing, "tight": settings.tight, "seed": settings.seed}
     given["prior"] = users_priors(settings)
-    try:
+    with explained(model, data):
         return optimise(name, model, data, Options(steps, settings.batch_size, rate, **given), progress)
-    except FitError as error:
-        raise FitError(f"{error}: {explain(model, data)}" if "not finite" in str(error) else str(error)) from None
 
 
 # By method, and whether the likelihood has Gaussian noise; below, of noise that depends on x.

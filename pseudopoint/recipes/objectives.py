@@ -4,7 +4,8 @@ An objective is a function of (model, data) that returns (bound, aux), aux being
 point, or () if nothing.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -35,6 +36,7 @@ __all__ = [
     "box_around",
     "curvature",
     "explain",
+    "explained",
     "held_points",
     "least_gain",
     "maximise",
@@ -153,10 +155,8 @@ def maximise(
         probe = (sample(data, EXACT_SAMPLE, 0) if host else subset(objective, data, M, 0, PROBE_ROWS)), prior
     min_gain = (least_gain(data) if M else 0.0) if min_gain is None else min_gain
     rounds = {"probe": probe, "float32_start": float32_start, "box": box, "min_gain": min_gain, "window": window}
-    try:
+    with explained(model, data):
         return lbfgsb_in_rounds(penalised, max_iter=max_iter, **rounds)
-    except FitError as error:
-        raise FitError(f"{error}: {explain(model, data)}") from None
 
 
 def _penalised(objective, prior, numbers, data, host=None, resume=None, progress=None) -> Objective:
@@ -215,6 +215,15 @@ def subset(objective, data: Dataset, M: int, seed: int, least: int, share: float
     size = chunk_size(len(data), M)
     count = size * -(-least // size)
     return data if np.count_nonzero(data.weight) <= count else cast(same_shape_sample(data, count, seed), data.X.dtype)
+
+
+@contextmanager
+def explained(model: Any, data: Dataset) -> Iterator[None]:
+    """A FitError of an optimiser gets its cause and a remedy."""
+    try:
+        yield
+    except FitError as error:
+        raise FitError(f"{error}: {explain(model, data)}" if error.bare else str(error)) from None
 
 
 def explain(model: Any, data: Dataset) -> str:

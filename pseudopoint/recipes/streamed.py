@@ -22,7 +22,7 @@ from .ends import fitted_by
 from .families import family_steppers, prior_q
 from .keeping import AbstractKeeper, continued, descent_kept, keeping_steps
 from .methods import how_it_ended, steps_and_rate
-from .objectives import FEW, MIN_GAIN, MIN_GAIN_OF_A_ROW, PROBE_ROWS, Report, explain, held_points
+from .objectives import FEW, MIN_GAIN, MIN_GAIN_OF_A_ROW, PROBE_ROWS, Report, explain, explained, held_points
 from .prior import LengthscalePrior, log_prior, refuse_unfit_priors, users_priors
 from .settings import COLLAPSED_ROWS, Fitted, Settings, choose_num_inducing, most_iterations
 from .starts import Warm, from_kernel, start_plain, start_sparse
@@ -61,13 +61,11 @@ def fit_rows(
             return start_plain(from_kernel(model, warm), few, settings)
         return start_sparse(model, few, settings, prior, warm)[:2]
 
-    try:
-        model, notes = keeper.stage("start", first)
-        model = cast(model, few.X.dtype)
-        run = _full_passes if method == "collapsed" else _minibatches
+    model, notes = keeper.stage("start", first)
+    model = cast(model, few.X.dtype)
+    run = _full_passes if method == "collapsed" else _minibatches
+    with explained(model, few):
         fitted = run(model, prior, rows, few, settings, keeper, progress, notes, conjugate)
-    except FitError as error:
-        raise FitError(f"{error}: {explain(model, few)}" if "reject" in str(error) else str(error)) from None
     if not np.isfinite(fitted.bound):
         raise FitError(explain(fitted.model, few))
     return fitted._replace(method=method, reason=reason + fitted.reason, log_prior=log_prior(fitted.model, settings))

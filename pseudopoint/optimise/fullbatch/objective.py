@@ -141,7 +141,7 @@ class Objective:
         """
         value, gradient = self._restart(*self.given)
         if not np.isfinite(value):
-            raise FitError("the bound is not finite at the initial hyperparameters")
+            raise FitError("the bound is not finite at the initial hyperparameters", bare=True)
         return value, gradient
 
     def start_in_float32(self) -> bool:

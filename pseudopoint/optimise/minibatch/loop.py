@@ -130,7 +130,7 @@ def fit(
         bad = int(np.sum(info.rejected))
         state = TrainState(model, inner, state.seed, state.step + count, state.rejected + bad)
         if bad == min(segment, steps):
-            raise FitError(f"all of {bad} steps in a row had to be rejected")
+            raise FitError(f"all of {bad} steps in a row had to be rejected", bare=True)
         history.append(_record(state, info, time.perf_counter() - clock, last))
         if until_flat:
             state, last = _falling(state, [record.bound for record in history], segment, weight, last)
