@@ -7,7 +7,7 @@ import jax
 import numpy as np
 import pytest
 
-from pseudopoint import FitError, GPClassifier
+from pseudopoint import FitError, GPClassifier, GPRegressor
 from pseudopoint.data import dataset
 from pseudopoint.kernels import RBF
 from pseudopoint.likelihoods import Gaussian, Softmax
@@ -57,3 +57,14 @@ def test_a_streamed_fit_said_that_it_failed_and_not_why(method):
         few, rows = (dataset(X, y, dtype="float64") for y in (Y, np.inf * Y))
         with pytest.raises(FitError, match=r"(rejected|not finite at .*): the covariance"):
             fit_rows(cast(RBF(1.0), np.float64), Gaussian(0.1), rows, few, settings, Nothing())
+
+
+def test_rows_of_no_weight_stayed_in_a_large_table(monkeypatch):
+    """Here a log of the target was refused, because a row that does not count is negative."""
+    y, weight = np.exp(2 * Y), np.ones(40)
+    y[3], weight[3] = -1.0, 0.0
+    fit = lambda *rows: GPRegressor("rbf", target_warp="log", likelihood="gaussian", effort="balanced").fit(*rows)
+    few = fit(X, y, weight)
+    monkeypatch.setattr("pseudopoint.estimators.base.MERGED_ROWS", 10)
+    many = fit(X, y, weight)
+    np.testing.assert_allclose(many.predict(X), few.predict(X), rtol=1e-4)

@@ -166,10 +166,7 @@ class AbstractEstimator(TakesMoreRows, BaseEstimator):
         """Fit to (X, y, weight, noise); `likelihood` is made from the scaled y and the weights."""
         forget_programs()
         vars(self).pop("rows_", None)
-        given, said = rows, notes.unusual_weights(rows[2])
-        if len(rows[1]) <= MERGED_ROWS:  # beyond, sorting the rows costs more than their repetitions
-            rows = merge_duplicates(*rows)
-            said += notes.merged_rows(int(np.count_nonzero(given[2])), len(rows[1]))
+        given, (rows, said) = rows, _merged(rows)
         # "auto" is scaled, but for a kernel object, whose numbers are in the units of X.
         scaled, own = bool(settings.scale_inputs), in_units_of_inputs(settings)
         scaling = Standardiser.learn(*rows[:3], own or scaled, scale_target, not own)
@@ -373,6 +370,15 @@ def _scaled_noise(noise: np.ndarray, scaling: Standardiser, precision: str) -> n
     """Beyond the largest a row tells nothing more; the square of the scale may overflow."""
     with np.errstate(over="ignore"):
         return np.minimum(noise / scaling.target_scale / scaling.target_scale, LARGEST[precision])
+
+
+def _merged(rows: tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]):
+    """The distinct rows, of many those with a weight; and what to say of weights and of equal rows."""
+    weight, said = rows[2], notes.unusual_weights(rows[2])
+    if len(weight) > MERGED_ROWS:  # sorting them costs more than their repetitions
+        return rows if weight.all() else jax.tree.map(lambda part: part[weight > 0], rows), said
+    merged = merge_duplicates(*rows)
+    return merged, said + notes.merged_rows(int(np.count_nonzero(weight)), len(merged[1]))
 
 
 def in_units_of_inputs(settings: Settings) -> bool:
