@@ -73,6 +73,8 @@ def effects_of(
     sample = _sample(X, min(rows, _affordable(model, len(sets))))
     curves = [_values(X[:, list(group)]) for group in sets]
     learned, outputs = _learned(model), model._outputs()
+    exponent = np.frexp(np.max(np.abs(outputs)))[1]
+    outputs = np.ldexp(outputs, -exponent)  # at most 1: squares of a target may overflow, or be 0
     base, tables = np.empty(0), []
     with computing("float64"), one_blas_thread(), keeping_programs():
         at = model.standardiser_.inputs(sample)
@@ -84,7 +86,7 @@ def effects_of(
             base, *table = (np.asarray(x) for x in apply_learned(_table, *learned, *arguments))
             tables.append(table)
     shift = 0.0 if model.likelihood_.classes else model.standardiser_.target_mean
-    return _assembled(sets, curves, tables, base, sample, level, shift)
+    return _assembled(sets, curves, tables, base, sample, level, shift, exponent)
 
 
 def _learned(model: Any) -> tuple[Any, list]:
@@ -173,8 +175,8 @@ def _variance(p, X, w, Z, v):
     return jnp.maximum(prior - (1 - p.s) @ features**2, 0)
 
 
-def _assembled(sets, curves, tables, base, sample, level, shift) -> Effects:
-    """Effects of predictions `base` [R, K] and of each group's table (methods j.2)."""
+def _assembled(sets, curves, tables, base, sample, level, shift, exponent) -> Effects:
+    """Effects of predictions `base` [R, K] and of each group's table (methods j.2), which are over 2^exponent."""
     middle = base.mean(axis=0)
     reach = -float(ndtri(0.5 - level / 2))
     first = _first_shares([h[POINTS:].mean(axis=1) for h, _ in tables], base)
@@ -183,11 +185,12 @@ def _assembled(sets, curves, tables, base, sample, level, shift) -> Effects:
         pairs = h[POINTS:]  # the columns of one row in another
         total = _ratio(np.sum(pairs.var(axis=0).mean(axis=0)), np.sum(pairs.var(axis=(0, 1))))
         mean, std = h[: len(values)].mean(axis=1) - middle, np.sqrt(variance[: len(values)])
+        mean, std = np.ldexp(mean, exponent), np.ldexp(std, exponent)
         if mean.shape[1] == 1:
             mean, std = mean[:, 0], std[:, 0]
         ends = mean - reach * std, mean + reach * std
         found.append(Effect(tuple(group), values, mean, std, *ends, share, total))
-    return Effects(tuple(found), max(0.0, 1 - sum(first)), middle + shift, sample)
+    return Effects(tuple(found), max(0.0, 1 - sum(first)), np.ldexp(middle, exponent) + shift, sample)
 
 
 def _first_shares(own: list[np.ndarray], base: np.ndarray) -> list[float]:
@@ -195,7 +198,7 @@ def _first_shares(own: list[np.ndarray], base: np.ndarray) -> list[float]:
     effects = [e - e.mean(axis=0) for e in own]
     together, centred = sum(effects), base - base.mean(axis=0)
     along = max(0.0, float(np.sum(together * centred)))
-    explained = min(1.0, _ratio(along**2, np.sum(together**2) * np.sum(centred**2)))
+    explained = min(1.0, _ratio(along, np.sum(together**2) ** 0.5 * np.sum(centred**2) ** 0.5) ** 2)
     sizes = [float(np.sum(e**2)) for e in effects]
     return [explained * _ratio(size, sum(sizes)) for size in sizes]
 
