@@ -1,6 +1,7 @@
 """The encoding of tables as a step of scikit-learn's pipelines."""
 
 from collections.abc import Collection
+from copy import copy
 from typing import Any
 
 import numpy as np
@@ -52,17 +53,19 @@ class TableTransformer(TransformerMixin, BaseEstimator):
         """Learn how each column is read. TableError, a ValueError, where no column is of use or one is ±inf."""
         from ..tables import TableEncoder
 
+        learner = copy(self)  # whatever is raised leaves this one as it was
         if is_table(X):
-            validate_data(self, X, skip_check_array=True)
+            validate_data(learner, X, skip_check_array=True)
             frame = as_pandas(X)
         else:
-            frame = self._frame(validated(self, X, dtype=None, ensure_all_finite="allow-nan"))
+            frame = self._frame(validated(learner, X, dtype=None, ensure_all_finite="allow-nan"))
         target = "target"
         while target in frame.columns:
             target += "_"
         whole = frame.assign(**{target: np.arange(float(len(frame)))})
-        self.columns_ = list(frame.columns)
-        self.encoder_, self.notes_ = TableEncoder.learn(whole, target, missing=self.missing)  # pyright: ignore
+        learner.columns_ = list(frame.columns)
+        learner.encoder_, learner.notes_ = TableEncoder.learn(whole, target, missing=self.missing)  # pyright: ignore
+        self.__dict__ = learner.__dict__
         return self
 
     def transform(self, X):
