@@ -13,6 +13,7 @@ from scipy.special import betainc, expit, logit, ndtr, ndtri
 
 from ..params import Number, known, positive, real
 from .base import AbstractLikelihood, Latent, Moments, Rows
+from .quadrature import log_expect
 
 __all__ = ["AbstractClasses", "Bernoulli", "Beta", "Ordinal"]
 
@@ -93,7 +94,7 @@ class Bernoulli(AbstractClasses):
         """log Φ(±μ/√(1 + v)) for the probit; by quadrature for the logit."""
         if self.link == "probit":
             return log_ndtr((2 * y - 1) * mean / jnp.sqrt(1 + variance))
-        return super().log_density(mean, variance, y)
+        return log_expect(lambda f: self.log_prob(f, y), mean, variance, *self.peak_hint(y))
 
 
 BEYOND = 1e6  # stands for an infinite edge
