@@ -74,7 +74,7 @@ def test_an_interrupt_leaves_a_checkpoint_though_no_minute_has_gone(tmp_path, wh
 
 
 def test_steps_that_end_when_the_bound_is_flat_go_on_too(tmp_path, monkeypatch, at_once):
-    monkeypatch.setattr("pseudopoint.recipes.methods.MORE_STEPS", 250)
+    monkeypatch.setattr("pseudopoint.recipes.families.MORE_STEPS", 250)
     settings = COMMON | {"method": "svgp", "batch_size": 16}
     stops = iter([3, 7])
 

@@ -25,7 +25,7 @@ from pseudopoint.linalg import Tiles, workers
 from pseudopoint.params import cast, positive
 from pseudopoint.posteriors import Model
 from pseudopoint.processes import one_blas_thread
-from pseudopoint.recipes import Settings, fit_model, methods, precision
+from pseudopoint.recipes import Settings, fit_model, methods, precision, starts
 
 N, D = 110, 3
 
@@ -203,7 +203,7 @@ def test_a_fit_that_is_broken_off_leaves_blas_and_threads_as_they_were(small_til
 
 
 def test_a_fit_that_starts_in_float32_ends_where_one_in_float64_does(monkeypatch):
-    monkeypatch.setattr(methods, "FLOAT32_ROWS", 100)
+    monkeypatch.setattr(starts, "FLOAT32_ROWS", 100)
     with jax.enable_x64(True):
         data = rows()
         run = partial(fit_model, Matern52(np.ones(D), 1.0), Gaussian(0.1), data)

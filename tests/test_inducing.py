@@ -18,7 +18,7 @@ from pseudopoint.posteriors import Collapsed, Model
 from pseudopoint.recipes import Settings, fit_model
 from pseudopoint.recipes.candidates import sample_of
 from pseudopoint.recipes.starts import RACE_ITERATIONS
-from pseudopoint.starts.inducing import candidates, greedy_variance, kmeans, random, rpcholesky, sample
+from pseudopoint.starts.inducing import candidates, greedy_variance, kmeans, random, rpcholesky
 
 EACH = pytest.mark.parametrize("method", [name for name in PLACEMENTS if name != "auto"])
 
@@ -95,12 +95,12 @@ def test_an_unknown_method_is_named_with_the_known_ones():
 def test_a_sample_keeps_rows_together_and_in_order_and_never_repeats_one():
     X = np.arange(50.0)[:, None]
     data = dataset(X, 2 * X[:, 0], weight=3.3 * X[:, 0], noise=4 * X[:, 0])
-    few = sample(data, 20, 0)
+    few = data.sample(20, 0)
     x = np.asarray(few.X)[:, 0]
     assert len(few) == 20 and (np.diff(x) > 0).all()
     for array, factor in [(few.y, 2), (few.weight, 3.3), (few.noise, 4)]:
         assert np.array_equal(array, factor * x)
-    assert sample(data, 50, 0) is data
+    assert data.sample(50, 0) is data
 
 
 # --- Pivoted Cholesky ---
@@ -222,11 +222,11 @@ def test_clusters_do_not_depend_on_the_units_of_columns():
 def test_a_sample_of_rows_that_were_seen_often_is_one_of_all_that_weights_count():
     weight = np.r_[np.full(3, 500.0), np.ones(1500)]
     data = dataset(np.arange(1503.0)[:, None], np.zeros(1503), weight, dtype="float64")
-    for few in (sample(data, 300, 0), sample_of(data, 300, 0)):
+    for few in (data.sample(300, 0), sample_of(data, 300, 0)):
         times = dict(zip(np.asarray(few.X)[:, 0].astype(int).tolist(), np.asarray(few.weight).tolist(), strict=True))
         assert sum(times.values()) == 300 and all(times[k] <= weight[k] for k in times)
         assert all(20 < times[k] < 85 for k in range(3))  # 50, with a standard deviation of 6
     for other in (np.ones(1503), np.where(weight > 1, 500.5, 1.0)):  # rows as they are, each at most once
-        few = sample(replace(data, weight=other), 300, 0)
+        few = replace(data, weight=other).sample(300, 0)
         assert len(few) == 300 and set(np.asarray(few.weight)) <= set(other)
-    assert sample(data, 1503, 0) is data
+    assert data.sample(1503, 0) is data

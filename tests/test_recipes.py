@@ -77,7 +77,7 @@ def test_a_warm_start_keeps_back_what_few_rows_cannot_know(by_the_bound, dtype, 
 
 
 def few(data):
-    return cast(inducing.sample(data, 300, 1), "float64")
+    return cast(data.sample(300, 1), "float64")
 
 
 def test_a_box_holds_points_and_lets_the_kernel_move_within_reach():

@@ -150,8 +150,8 @@ def test_the_fit_under_normal_noise_ends_as_high_as_one_from_the_start(method):
     with jax.enable_x64(True):
         data, start = dataset(X, y, dtype="float64"), cast(Model(Matern52(np.ones(2), 1.0), Gaussian(0.1)), np.float64)
         prior, run = LengthscalePrior.around(start.kernel, settings), FITS[method, True]
-        heavy = fit_tails(run, start, data, settings, None, Warm(start, degrees=4.0)).fitted
-        again, direct = under_normal_noise(heavy, data, settings, prior), run(start, data, settings, None, None)
+        heavy = fit_tails(run, start, data, settings, prior, None, Warm(start, degrees=4.0)).fitted
+        again, direct = under_normal_noise(heavy, data, settings, prior), run(start, data, settings, prior, None, None)
     assert isinstance(heavy.model.likelihood, StudentT) and isinstance(again.model.likelihood, Gaussian)
     assert again.bound > direct.bound - 1.0 and np.isfinite(again.upper)
     assert again.notes == heavy.notes[:-1] and not again.trials

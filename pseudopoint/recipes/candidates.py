@@ -43,8 +43,8 @@ class Found(NamedTuple):
 
 
 class State(NamedTuple):
-    """A candidate: kernel by name, model, warps, the log evidence of the sample with the Jacobian, −∞ before, and the
-    lengthscales that columns share."""
+    """A candidate: kernel by name, model, warps, the log evidence of the sample with the Jacobian (−∞ until it is
+    known), and the lengthscales that columns share."""
 
     name: str
     model: Any

@@ -11,6 +11,7 @@ import numpy as np
 
 from ..gaussians import MeanPrecision
 from ..kernels import AbstractKernel
+from ..likelihoods import AbstractLikelihood
 from ..linalg import invert
 from ..optimise.minibatch import (
     AbstractStepper,
@@ -19,9 +20,10 @@ from ..optimise.minibatch import (
     Optax,
     OrthogonalNaturalGradient,
     SolveNaturalGradient,
+    adam_until_flat,
     averaging,
 )
-from ..optimise.transformation import GradientTransformation
+from ..optimise.named import RATE, STEPS, adam, held_points
 from ..posteriors import (
     AbstractPosterior,
     Decoupled,
@@ -35,8 +37,12 @@ from ..posteriors import (
     Whitened,
     prior_factor,
 )
+from .settings import Settings
 
-__all__ = ["FAMILIES", "Family", "prior_q", "family_steppers", "several"]
+__all__ = ["FAMILIES", "Family", "family_steppers", "prior_q", "several", "steps_and_rate"]
+
+# Steps and rate of Adam for likelihoods whose rows tell less of the latent function than those of a Gaussian do.
+MORE_STEPS, HIGHER_RATE = 3000, 0.05
 
 
 class Family(NamedTuple):
@@ -101,10 +107,24 @@ FAMILIES: dict[str, Family] = {
 }
 
 
+def steps_and_rate(settings: Settings, likelihood: AbstractLikelihood) -> tuple[int, float]:
+    """Steps of minibatches at most, and Adam's rate."""
+    steps, rate = (MORE_STEPS, HIGHER_RATE) if likelihood.gaussian_noise is None else (STEPS, RATE)
+    return settings.max_iter or steps, settings.learning_rate or rate
+
+
 def family_steppers(
-    name: str, N: int, B: int, optimiser: GradientTransformation, held: tuple, tight: bool, prior: Any = None
-) -> tuple[Any, AbstractStepper | None]:
-    """The stepper that learns everything, under a `prior`, and the one that settles q alone (None if there is none)."""
-    make = FAMILIES[name].stepper
-    learning: Any = make(averaging(N, B, 5.0, 0.1), optimiser, held, tight)
-    return replace(learning, prior=prior), make(averaging(N, B), None, held, tight)
+    settings: Settings, N: int, likelihood: AbstractLikelihood, prior: Any
+) -> tuple[Any, AbstractStepper | None, dict[str, Any]]:
+    """Natural gradients of the family, and Adam for all else under a `prior`: the stepper that learns everything, the
+    one that settles q alone (None if there is none), and the options of `loop.fit`.
+
+    Steps that nobody has counted (`max_iter`), under a likelihood without closed form, end when the bound is flat.
+    """
+    B, (steps, rate) = min(settings.batch_size, N), steps_and_rate(settings, likelihood)
+    until_flat = settings.max_iter is None and likelihood.gaussian_noise is None
+    optimiser = adam_until_flat(rate) if until_flat else adam(rate, steps)
+    make, fixed = FAMILIES[settings.posterior].stepper, (held_points(settings), settings.tight)
+    learning: Any = make(averaging(N, B, 5.0, 0.1), optimiser, *fixed)
+    options = {"steps": steps, "batch_size": B, "until_flat": until_flat}
+    return replace(learning, prior=prior), make(averaging(N, B), None, *fixed), options

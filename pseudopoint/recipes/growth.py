@@ -13,7 +13,7 @@ from ..bounds import collapsed
 from ..data import Dataset, near_rows
 from ..optimise.fullbatch import FitError
 from ..posteriors import Collapsed, Model
-from ..starts.inducing import added, sample
+from ..starts.inducing import added
 from .ends import finish
 from .objectives import OfBound, held_points, maximise
 from .prior import LengthscalePrior
@@ -62,7 +62,7 @@ def with_more_points(
     """The collapsed fit with at most M pseudo-points; as it is where that does not raise its bound."""
     LOG.info("adding inducing points, at most %d in all", M)
     model = fitted.model
-    few = sample(data, ROWS, settings.seed)
+    few = data.sample(ROWS, settings.seed)
     X = np.asarray(few.X)[np.asarray(few.weight) > 0]
     Z = added(model.kernel, np.asarray(model.posterior.Z), X[near_rows(X)], M, settings.seed)
     if len(Z) < ENOUGH * len(model.posterior.Z):  # nothing is left to explain
@@ -79,5 +79,4 @@ def with_more_points(
     if not more.bound > fitted.bound:
         return fitted
     note = f"inducing points: {len(model.posterior.Z)} to learn kernel and noise, {len(Z)} in the end"
-    kept = {"history": fitted.history, "rejected": fitted.rejected, "converged": fitted.converged}
-    return more._replace(notes=(*fitted.notes, note), trials=fitted.trials, **kept)
+    return fitted.refitted(more)._replace(notes=(*fitted.notes, note))

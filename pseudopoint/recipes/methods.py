@@ -23,15 +23,15 @@ from ..gaussians import MeanPrecision
 from ..kernels import AbstractKernel
 from ..likelihoods import AbstractLikelihood, Gaussian, StudentT
 from ..optimise.fullbatch import FitError, OptimiseResult
-from ..optimise.minibatch import AbstractStepper, adam_until_flat
+from ..optimise.minibatch import AbstractStepper
 from ..optimise.minibatch.loop import fit, start
-from ..optimise.named import OPTIMISERS, RATE, STEPS, Options, adam, in_coordinates, optimise
+from ..optimise.named import OPTIMISERS, Options, in_coordinates, optimise
 from ..optimise.result import Progress
 from ..params import cast
 from ..posteriors import CollapsedDecoupled, Model, Whitened
-from ..starts.inducing import RACE_ROWS, sample
+from ..starts.inducing import RACE_ROWS
 from .ends import at_once, finish, finish_exact, fitted_by, predictor_of, settle
-from .families import FAMILIES, family_steppers, prior_q
+from .families import FAMILIES, family_steppers, prior_q, steps_and_rate
 from .growth import Ended, as_it_is, most_points, with_more_points
 from .noise import fit_noise, noise_may_vary, with_noise_that_pays
 from .objectives import (
@@ -45,14 +45,14 @@ from .objectives import (
     maximise,
     maximise_profile,
 )
-from .precision import FLOAT32_NOTE, float32_start_of, resolved_in_float32
+from .precision import FLOAT32_NOTE, resolved_in_float32
 from .prior import LengthscalePrior, log_prior, refuse_unfit_priors, users_priors
 from .settings import COLLAPSED_ROWS, Fitted, Settings, choose_method, most_iterations
 from .starts import (
-    ERROR_ROWS,
     SAMPLE_ITERATIONS,
     Warm,
     begun,
+    float32_start_on_sample,
     from_kernel,
     place_points,
     start_plain,
@@ -62,14 +62,11 @@ from .starts import (
 )
 from .tails import fit_tails, under_normal_noise, with_better_noise
 
-__all__ = ["fit_model", "how_it_ended", "steps_and_rate"]
+__all__ = ["fit_model", "how_it_ended"]
 
-FLOAT32_ROWS = 1500  # from which an exact fit gains by a start in float32 more than its programs take to compile
-# Steps and rate of Adam for likelihoods whose rows tell less of the latent function than those of a Gaussian do.
-MORE_STEPS, HIGHER_RATE = 3000, 0.05
 LOG = logging.getLogger(__name__)
 
-Fit = Callable[[Model, Dataset, Settings, Progress | None, Warm | None], Fitted]
+Fit = Callable[[Model, Dataset, Settings, LengthscalePrior, Progress | None, Warm | None], Fitted]
 
 
 def fit_model(
@@ -90,18 +87,18 @@ def fit_model(
     """
     method, reason, run = _chosen(settings, likelihood, len(data))
     warm = warm and warm._replace(model=cast(warm.model, data.X.dtype))
-    start = cast(Model(kernel, likelihood), data.X.dtype)
-    refuse_unfit_priors(start, settings)
-    prior = LengthscalePrior.around(start.kernel, settings)
+    model = cast(Model(kernel, likelihood), data.X.dtype)
+    refuse_unfit_priors(model, settings)
+    prior = LengthscalePrior.around(model.kernel, settings)
     LOG.info("fitting by the method %s", method)
     if warm is None or warm.degrees is None:
-        ended = _with_noise_of_rows(run(start, data, settings, progress, warm), data, settings, prior, method)
+        ended = _with_noise_of_rows(run(model, data, settings, prior, progress, warm), data, settings, prior, method)
     elif method == "svgp":
         noise: Any = warm.model.likelihood.gaussian_noise
-        start = Model(kernel, StudentT(float(noise) ** 0.5, warm.degrees))
-        ended = Ended(_fit_minibatches(cast(start, data.X.dtype), data, settings, progress, warm), as_it_is)
+        model = cast(Model(kernel, StudentT(float(noise) ** 0.5, warm.degrees)), data.X.dtype)
+        ended = Ended(_fit_minibatches(model, data, settings, prior, progress, warm), as_it_is)
     else:
-        ended = fit_tails(run, start, data, settings, progress, warm)
+        ended = fit_tails(run, model, data, settings, prior, progress, warm)
         if noise_may_vary(settings, method, data):
             normal = under_normal_noise(ended.fitted, data, settings, prior)
             ended = with_better_noise(ended, _with_noise_of_rows(normal, data, settings, prior, method))
@@ -174,27 +171,23 @@ def _fit_by(method, likelihood) -> Fit:
 # --- Full passes -----------------------------------------------------------------------------------------------------
 
 
-def _fit_whole(bound, model, data, settings, progress, warm=None) -> Fitted:
+def _fit_whole(bound, model, data, settings, prior, progress, warm=None) -> Fitted:
     """A bound of the full Gaussian process, N³, by a compiled program."""
-    prior = LengthscalePrior.around(model.kernel, settings)
-    start = (from_kernel if model.likelihood.gaussian_noise is None else begun)(model, warm)
-    result = maximise(OfBound(bound, solved=True), prior, start, data, settings.max_iter or 200, progress)
+    model = (from_kernel if model.likelihood.gaussian_noise is None else begun)(model, warm)
+    result = maximise(OfBound(bound, solved=True), prior, model, data, settings.max_iter or 200, progress)
     report = result.aux._replace(predictor=result.aux.predictor.first(len(data)))
     return fitted_by(result, report, ())
 
 
-def _fit_exact(model, data, settings, progress, warm=None) -> Fitted:
+def _fit_exact(model, data, settings, prior, progress, warm=None) -> Fitted:
     """The exact evidence; on CPUs its factors are the host's."""
     if jax.default_backend() != "cpu":
-        return _fit_whole(marginal, model, data, settings, progress, warm)
-    prior, max_iter, float32_start = LengthscalePrior.around(model.kernel, settings), settings.max_iter or 200, None
-    if settings.float32_start and len(data) > FLOAT32_ROWS:
-        few = sample(data, ERROR_ROWS, settings.seed)
-        float32_start = float32_start_of(model.kernel, few, float(np.sum(np.asarray(data.weight))), few.X)
+        return _fit_whole(marginal, model, data, settings, prior, progress, warm)
+    float32_start, max_iter = float32_start_on_sample(model.kernel, data, settings, True), settings.max_iter or 200
     climb = partial(maximise, OfBound(given_evidence), prior, host=evidence_on_host)
     large, model = len(data) > 2 * EXACT_SAMPLE, begun(model, warm)
     if large and warm is None:  # most iterations are on a sample, where one costs a tenth or less
-        few = sample(data, EXACT_SAMPLE, settings.seed)
+        few = data.sample(EXACT_SAMPLE, settings.seed)
         model = climb(model, few, min(SAMPLE_ITERATIONS, 10 * max_iter), None).model
     # What a search or an earlier fit has left to gain soon falls below what any density shows.
     end = least_gain(data) if large or warm is not None else 0.0
@@ -202,16 +195,14 @@ def _fit_exact(model, data, settings, progress, warm=None) -> Fitted:
     return finish_exact(result, data, (FLOAT32_NOTE,) * (float32_start is not None))
 
 
-def _fit_collapsed(model, data, settings, progress, warm=None) -> Fitted:
+def _fit_collapsed(model, data, settings, prior, progress, warm=None) -> Fitted:
     """The collapsed bound, whose q is the best one."""
-    prior = LengthscalePrior.around(model.kernel, settings)
     model, notes, float32_start = start_sparse(model, data, settings, prior, warm)
     return _maximised(collapsed, prior, model, data, settings, progress, notes, float32_start=float32_start)
 
 
-def _fit_orthogonal(model, data, settings, progress, warm=None) -> Fitted:
+def _fit_orthogonal(model, data, settings, prior, progress, warm=None) -> Fitted:
     """The collapsed bound of the orthogonal family."""
-    prior = LengthscalePrior.around(model.kernel, settings)
     model = begun(model, warm)
     Z, O, notes = place_points(model, data, settings)
     model = Model(model.kernel, model.likelihood, CollapsedDecoupled(Z, O))
@@ -225,21 +216,20 @@ def _maximised(bound, prior, model, data, settings, progress, notes, **options) 
     return finish(bound, result, data, settings, notes)
 
 
-def _fit_varying(first: Fit, model, data, settings, progress, warm=None) -> Fitted:
+def _fit_varying(first: Fit, model, data, settings, prior, progress, warm=None) -> Fitted:
     """Noise that depends on x: the fit `first` with one variance, and two Gaussian processes in turn (`fit_noise`)."""
-    prior, (inside, constant) = LengthscalePrior.around(model.kernel, settings), model.likelihood.parts()
+    inside, constant = model.likelihood.parts()
     of_f = None if constant is None else np.asarray(constant) * np.asarray([1, 0], data.X.dtype)
     centred = data if of_f is None else replace(data, y=np.asarray(data.y) - of_f[0])
     one = cast(Model(model.kernel, Gaussian(np.asarray(inside.scale) ** 2)), data.X.dtype)
-    fitted = fit_noise(first(one, centred, settings, progress, warm), centred, settings, prior).fitted
+    fitted = fit_noise(first(one, centred, settings, prior, progress, warm), centred, settings, prior).fitted
     # A constant mean of the second function is in the scale.
     likelihood = model.likelihood.with_parts(fitted.model.likelihood, of_f)
     return fitted._replace(model=Model(fitted.model.kernel, likelihood, fitted.model.posterior))
 
 
-def _fit_profile(model, data, settings, progress, warm=None) -> Fitted:
+def _fit_profile(model, data, settings, prior, progress, warm=None) -> Fitted:
     """The bound at its best q, which an inner loop of natural gradients finds at every step of L-BFGS-B."""
-    prior = LengthscalePrior.around(model.kernel, settings)
     model, notes = start_raced(from_kernel(model, warm), data, settings, prior)
     model = with_learned_q(model, warm)
     first = _float32_first(model, data, settings)
@@ -260,11 +250,10 @@ def _float32_first(model, data, settings, many: float | int = np.inf) -> bool:
 # --- Minibatches -----------------------------------------------------------------------------------------------------
 
 
-def _fit_svgp(model, data, settings, progress, warm=None) -> Fitted:
+def _fit_svgp(model, data, settings, prior, progress, warm=None) -> Fitted:
     """Natural gradients and Adam on minibatches, or a named optimiser, under Gaussian noise; in the end q is the best
     one for all rows."""
     if settings.optimiser == "auto":
-        prior = LengthscalePrior.around(model.kernel, settings)
         model, notes, _ = start_sparse(model, data, settings, prior, warm)
         Z = model.posterior.Z
         model = with_learned_q(Model(model.kernel, model.likelihood, Whitened(Z, prior_q(Z))), warm)
@@ -274,9 +263,8 @@ def _fit_svgp(model, data, settings, progress, warm=None) -> Fitted:
     return finish(collapsed, result, data, settings, notes)
 
 
-def _fit_minibatches(model, data, settings, progress, warm=None) -> Fitted:
+def _fit_minibatches(model, data, settings, prior, progress, warm=None) -> Fitted:
     """As `_fit_svgp` under any likelihood; in the end q converges with all else held fixed."""
-    prior = LengthscalePrior.around(model.kernel, settings)
     model, notes = start_plain(from_kernel(model, warm), data, settings)
     model = with_learned_q(model, warm)
     float32_start = settings.optimiser == "auto" and _float32_first(model, data, settings, RACE_ROWS)
@@ -293,7 +281,7 @@ def _fit_minibatches(model, data, settings, progress, warm=None) -> Fitted:
     return settle(result, learned, data, notes, converged=few)._replace(reason=how_it_ended(settings, result))
 
 
-def _fit_family(model, data, settings, progress, warm=None) -> Fitted:
+def _fit_family(model, data, settings, prior, progress, warm=None) -> Fitted:
     """Any posterior family: its own natural gradient and Adam for all else, then an epoch for q alone; or a named
     optimiser."""
     model, notes = start_plain(begun(model, warm), data, settings)
@@ -310,22 +298,13 @@ def _fit_family(model, data, settings, progress, warm=None) -> Fitted:
 
 
 def _learn(model, data, settings, progress, prior) -> tuple[OptimiseResult, AbstractStepper | None]:
-    """Natural gradients of the family, and Adam for all else, on minibatches; and the stepper that settles q.
-
-    Steps that nobody has counted (`max_iter`), under a likelihood without closed form, end when the bound is flat.
-    """
-    B, (steps, rate) = min(settings.batch_size, len(data)), steps_and_rate(settings, model.likelihood)
-    until_flat = settings.max_iter is None and model.likelihood.gaussian_noise is None
-    optimiser = adam_until_flat(rate) if until_flat else adam(rate, steps)
-    held = held_points(settings)
-    steppers = family_steppers(
-        settings.posterior, len(data), B, optimiser, held, settings.tight, cast(prior, data.X.dtype)
-    )
-    options = {"steps": steps, "batch_size": B, "progress": progress, "until_flat": until_flat}
+    """The steps of `family_steppers`, and the stepper that settles q."""
+    given = settings, len(data), model.likelihood, cast(prior, data.X.dtype)
+    learning, settling, options = family_steppers(*given)
     with explained(model, data):
-        state, history = fit(start(model, steppers[0], data, settings.seed), steppers[0], data, **options)
+        state, history = fit(start(model, learning, data, settings.seed), learning, data, progress=progress, **options)
     result = OptimiseResult(state.model, None, history[-1].bound, history, history[-1].step, state.rejected, True)
-    return result, steppers[1]
+    return result, settling
 
 
 def how_it_ended(settings, result: OptimiseResult) -> str:
@@ -334,12 +313,6 @@ def how_it_ended(settings, result: OptimiseResult) -> str:
     if settings.optimiser != "auto" or steps >= most:
         return ""
     return f"; ended after {steps:,} of at most {most:,} steps, because the bound was flat"
-
-
-def steps_and_rate(settings, likelihood) -> tuple[int, float]:
-    """Steps of minibatches at most, and Adam's rate."""
-    steps, rate = (MORE_STEPS, HIGHER_RATE) if likelihood.gaussian_noise is None else (STEPS, RATE)
-    return settings.max_iter or steps, settings.learning_rate or rate
 
 
 def _optimise(model, data, settings, progress) -> OptimiseResult:

@@ -24,7 +24,7 @@ from ..optimise.fullbatch import FitError, OptimiseResult
 from ..params import cast
 from ..posteriors import Joined, Model, Whitened
 from ..starts.hyperparameters import robust
-from ..starts.inducing import RACE_ROWS, sample
+from ..starts.inducing import RACE_ROWS
 from .ends import divergence, settle
 from .families import prior_q
 from .growth import Ended, with_more_points
@@ -34,7 +34,7 @@ from .refit import refit
 from .settings import Fitted, Settings, Trial, choose_num_inducing, most_iterations
 from .starts import float32_start_on_sample, start_sparse
 
-__all__ = ["VaryingNoise", "fit_noise", "noise_may_vary", "with_noise_that_pays"]
+__all__ = ["VaryingNoise", "fit_noise", "misses", "noise_may_vary", "with_noise_that_pays"]
 
 # log χ² of one degree of freedom: the mean and the variance of ½ log (e/sd)², e ~ N(0, sd²).
 MEAN, VARIANCE = -0.6352, float(np.pi**2 / 8)
@@ -44,7 +44,9 @@ POINTS, ITERATIONS = 100, 50  # of g, of which each row tells little
 FEWEST = 50  # rows from which their noise is studied
 ROWS = RACE_ROWS  # of which its kernel is learned
 LEAST_NOISE = 0.05  # share of the rows with less noise than a start in float32 has to resolve
-WORSE = 2.0  # times as large squared errors of rows left out are too many
+# So many times as large squared errors of rows left out are too many: as those under one variance, and as those of the
+# mean of all rows, which extreme outliers do not exceed by much.
+WORSE, WORSE_THAN_MEAN = 2.0, 1.1
 LOG = logging.getLogger(__name__)
 REFIT, ROUNDS = 6, 1  # iterations of f under the noise of g, and how often
 
@@ -52,21 +54,29 @@ REFIT, ROUNDS = 6, 1  # iterations of f under the noise of g, and how often
 class VaryingNoise(NamedTuple):
     """A fit with noise that depends on x, and whether it pays: the sums over rows of the leave-one-out log densities,
     in nats of the scaled target, with that noise and with one variance, and the standard error of their difference;
-    and how many times as large the squared errors of these rows are."""
+    and whether the squared errors of these rows are too many."""
 
     fitted: Fitted
     varying: float
     constant: float
     error: float
-    worse: float = 1.0
+    misses: bool = False
     parts: tuple[Fitted, Fitted, OptimiseResult] | None = None  # f and g, where f was fitted again, and g's start
 
     @property
     def pays(self) -> bool:
         """Whether the log densities of rows left out gain more than twice the standard error of the gain, and their
-        squared errors do not double. They do where most rows have almost no noise: the pseudo-points then follow these
-        rows alone, and predictions of the few others are far off."""
-        return self.varying - self.constant > 2 * self.error and self.worse < WORSE
+        squared errors are not too many. They are where most rows have almost no noise: f then follows these rows alone,
+        and predictions of the few others are far off."""
+        return self.varying - self.constant > 2 * self.error and not self.misses
+
+
+def misses(data: Dataset, mean: np.ndarray) -> bool:
+    """Whether the squared errors of rows left out exceed those of the mean of all rows. Then noise that is symmetric
+    about f does not describe them: where most have one value, such as zero, f follows these rows, whose density has no
+    bound, and tells nothing of the others."""
+    y, weight = np.asarray(data.y, float), np.asarray(data.weight, float)
+    return bool(weight @ (y - mean) ** 2 > WORSE_THAN_MEAN * (weight @ (y - np.average(y, weights=weight)) ** 2))
 
 
 def fit_noise(
@@ -101,8 +111,8 @@ def fit_noise(
     g = leave_one_out(noise.predictor, noise.model.likelihood, rows)
     varying = loo_log_density(noise.model.likelihood, _residuals(data, left), g)
     squared = [float(np.asarray(data.weight) @ (np.asarray(data.y) - each.mean) ** 2) for each in (left, before)]
-    worse = squared[0] / max(squared[1], np.finfo(float).tiny)
-    return _chosen(fitted, result, noise, start, data, varying, constant)._replace(worse=worse)
+    missed = squared[0] > WORSE * squared[1] or misses(data, left.mean)
+    return _chosen(fitted, result, noise, start, data, varying, constant)._replace(misses=missed)
 
 
 def with_points_of_f(
@@ -119,18 +129,15 @@ def with_points_of_f(
     _, left = _left_out(more, _with_noise(data, noise))
     noise = _settled(noise.model, _residuals(data, left), start)
     f = _refit(more, data, noise, settings, prior, 0)
-    model, predictor, bound, vfe = _both(f, noise, data)
-    if not bound > first.bound:
-        return first
-    both = {"model": model, "predictor": predictor, "bound": bound, "vfe": vfe}
-    return first._replace(notes=(*first.notes, more.notes[-1]), **both)
+    found = _both(first, f, noise, data)
+    return found._replace(notes=(*first.notes, more.notes[-1])) if found.bound > first.bound else first
 
 
 def _tried(fitted: Fitted, start: OptimiseResult, rows: Dataset, constant, settings: Settings) -> VaryingNoise:
     """The first fit, and what its residuals in a sample of the rows tell of the noise of g, as sums over all rows:
     that with one variance, `constant`, is known of every row, and its gain is estimated."""
     drawn = Dataset(rows.X, rows.y, rows.weight, np.asarray(constant))  # in place of the known noise
-    few, of_few = sample(rows, ROWS, settings.seed), np.asarray(sample(drawn, ROWS, settings.seed).noise)
+    few, of_few = rows.sample(ROWS, settings.seed), np.asarray(drawn.sample(ROWS, settings.seed).noise)
     noise = _settled(start.model, few, start)
     varying = loo_log_density(noise.model.likelihood, few, leave_one_out(noise.predictor, noise.model.likelihood, few))
     share, whole = rows.total_weight / few.total_weight, float(np.asarray(rows.weight, float) @ constant)
@@ -213,7 +220,7 @@ def _noise_fit(rows: Dataset, fitted: Fitted, settings: Settings) -> OptimiseRes
     least = LEAST**2 * (known + np.average(e**2, weights=rows.weight) + np.finfo(float).tiny)
     target = 0.5 * np.log(np.maximum(e**2, least)) - MEAN
     level = np.average(target, weights=rows.weight)
-    target = sample(_rows(rows, target - level, 0.0), ROWS, settings.seed)
+    target = _rows(rows, target - level, 0.0).sample(ROWS, settings.seed)
     model = Model(_kernel_of_noise(fitted, target), Gaussian(VARIANCE))
     count = min(settings.num_inducing or choose_num_inducing(len(rows)), POINTS, len(target))
     own = settings._replace(num_inducing=count, inducing="kmeans", initial="robust", dtype="float64")
@@ -259,22 +266,19 @@ def _chosen(first: Fitted, f: Fitted, noise: Fitted, start, data: Dataset, varyi
     """The model of both, and what rows left out tell."""
     weight = np.asarray(data.weight, float)
     total, sums = np.sum(weight), _sums(data, varying, constant)
-    model, predictor, bound, vfe = _both(f, noise, data)
     note = (
         f"noise: log density of a row left out {sums[0] / total:.3f}, with one variance {sums[1] / total:.3f} "
         f"(standard error of the difference {sums[2] / total:.3f})"
     )
-    both = first._replace(
-        model=model, predictor=predictor, bound=bound, vfe=vfe, upper=np.inf, notes=(*first.notes, note)
-    )
+    both = _both(first, f, noise, data)._replace(notes=(*first.notes, note))
     return VaryingNoise(both, *sums, parts=(f, noise, start))
 
 
-def _both(f: Fitted, noise: Fitted, data: Dataset) -> tuple[Model, Joined, float, float]:
-    """Model and predictor of both functions, and both forms of the bound of both."""
+def _both(first: Fitted, f: Fitted, noise: Fitted, data: Dataset) -> Fitted:
+    """The fit with model and predictor of both functions, and both forms of the bound of both."""
     _, v = marginals_of_rows(noise.predictor, data)
     # E log s²e^{2g} is log of the rows' noise, and 2v more.
     less = float(np.asarray(data.weight, float) @ v + divergence(noise.model))
     likelihood = cast(Heteroscedastic(_scale(noise)), data.X.dtype)
-    model = Model(f.model.kernel, likelihood, f.model.posterior)
-    return model, Joined((f.predictor, noise.predictor)), f.bound - less, f.vfe - less
+    both = Model(f.model.kernel, likelihood, f.model.posterior), Joined((f.predictor, noise.predictor))
+    return first.refitted(Fitted(*both, "", "", f.bound - less, f.vfe - less, np.inf, (), 0, True, ()))

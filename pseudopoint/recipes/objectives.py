@@ -25,7 +25,7 @@ from ..optimise.minibatch import with_q
 from ..optimise.named import held_points, posterior_q
 from ..params import Trainable, cast, trainable
 from ..posteriors import Model
-from ..starts.inducing import RACE_ROWS, sample
+from ..starts.inducing import RACE_ROWS
 from .prior import Penalised
 from .settings import COLLAPSED_ROWS
 
@@ -152,7 +152,7 @@ def maximise(
     penalised = _penalised(objective, prior, numbers, data, host, resume, progress)
     probe = None
     if numbers.size > FEW and box is None and (M or max_iter > ROUND):
-        probe = (sample(data, EXACT_SAMPLE, 0) if host else subset(objective, data, M, 0, PROBE_ROWS)), prior
+        probe = (data.sample(EXACT_SAMPLE, 0) if host else subset(objective, data, M, 0, PROBE_ROWS)), prior
     min_gain = (least_gain(data) if M else 0.0) if min_gain is None else min_gain
     rounds = {"probe": probe, "float32_start": float32_start, "box": box, "min_gain": min_gain, "window": window}
     with explained(model, data):
@@ -210,7 +210,7 @@ def subset(objective, data: Dataset, M: int, seed: int, least: int, share: float
     """
     skips = objective in (OfBound(collapsed, True), OfBound(collapsed, False))
     if not skips or not RACE_ROWS < len(data) <= COLLAPSED_ROWS:
-        return cast(sample(data, RACE_ROWS, seed), data.X.dtype)
+        return cast(data.sample(RACE_ROWS, seed), data.X.dtype)
     least, data = max(least, int(share * len(data))), padded_to_bucket(data)
     size = chunk_size(len(data), M)
     count = size * -(-least // size)
@@ -242,6 +242,6 @@ def explain(model: Any, data: Dataset) -> str:
             f"{value:g}, and for {bad.sum()} of {count} rows: use a likelihood for such targets"
         )
     exact = not model.posterior.points
-    points = sample(data, 2000, 0).X if exact else model.posterior.Z
+    points = data.sample(2000, 0).X if exact else model.posterior.Z
     K = np.asarray(model.kernel(jnp.asarray(points), jnp.asarray(points)))
     return explain_failure(K, "the covariance of the " + ("rows" if exact else "inducing points"), np.asarray(points))

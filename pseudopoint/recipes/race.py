@@ -35,7 +35,7 @@ class Race:
 
     def __init__(self, rows: Rows, settings: Any):
         self.rows, self.settings = rows, settings
-        self.size = np.sqrt(np.sum(rows.columns() ** 2, axis=1))  # of the rows' targets
+        self.size = np.sqrt(np.sum(rows.columns() ** 2, axis=1))  # |y|, of classes the norm of their coordinates
         self.trials: list[Trial] = []
         self.waves: dict[str, Wave] = {}  # by the names of the kernels that begin with them
 

@@ -298,6 +298,8 @@ class _Search:
             tails = alternate(began, data, self.settings, prior, degrees, *TAILS)
         except FitError:
             return state.anew(), None
+        if not np.isfinite(tails.left_out(data)):
+            return state.anew(), None
         model = tails.gaussian.model
         evidence = tails.gaussian.bound + tails.more(data) - float(prior.penalty(model.kernel))
         evidence += self.race.besides(state, self.race.rows) - 0.5 * float(np.log(len(weight)))

@@ -78,6 +78,11 @@ class Fitted(NamedTuple):
     trials: tuple[Trial, ...] = ()
     log_prior: float = 0.0
 
+    def refitted(self, found: "Fitted") -> "Fitted":
+        """Where it went on to, `found`, with all that is told of the fit itself."""
+        of_end = ("model", "predictor", "bound", "vfe", "upper")
+        return self._replace(**{name: getattr(found, name) for name in of_end})
+
 
 def choose_method(N: int, likelihood: AbstractLikelihood) -> tuple[str, str]:
     """The method for N rows, and the reason."""

@@ -15,7 +15,7 @@ from ..names import POSTERIORS
 from ..optimise.fullbatch import OptimiseResult
 from ..params import cast, trainable
 from ..posteriors import Collapsed, Model
-from ..starts.inducing import RACE_ROWS, candidates, sample
+from ..starts.inducing import RACE_ROWS, candidates
 from .families import FAMILIES, several
 from .objectives import OfBound, box_around, held_points, maximise, maximise_profile, profile, subset
 from .precision import FLOAT32_NOTE, Float32Start, float32_start_of
@@ -41,6 +41,7 @@ BRIEF_SAMPLE = 30  # iterations there after a search, which leaves points to be 
 WARM_ROWS, WARM_ITERATIONS = 500, 50
 ENOUGH_POINTS = 150  # from which a warm fit has one row for each point
 ERROR_ROWS = 300  # whose leave-one-out error estimates the noise
+FLOAT32_ROWS = 1500  # from which an exact fit gains by a start in float32 more than its programs take to compile
 WARM_FACTOR = (
     10  # by which a number of the kernel may become larger or smaller on few rows, or on a sample after a search
 )
@@ -154,11 +155,13 @@ def start_sparse(model, data, settings, prior, given=None) -> tuple[Model, Notes
     return start, notes, float32_start
 
 
-def float32_start_on_sample(kernel: AbstractKernel, data: Dataset, settings) -> Float32Start | None:
-    """The test for a start in float32; None where there are too few rows for it to pay, or the settings refuse it."""
-    if not settings.float32_start or len(data) <= RACE_ROWS:
+def float32_start_on_sample(kernel: AbstractKernel, data: Dataset, settings, exact=False) -> Float32Start | None:
+    """The test for a start in float32 of a collapsed or exact fit; None where there are too few rows for it to pay, or
+    the settings refuse it."""
+    if not settings.float32_start or len(data) <= (FLOAT32_ROWS if exact else RACE_ROWS):
         return None
-    return float32_start_of(kernel, sample(data, ERROR_ROWS, settings.seed), float(np.sum(np.asarray(data.weight))))
+    few = data.sample(ERROR_ROWS, settings.seed)
+    return float32_start_of(kernel, few, data.total_weight, few.X if exact else None)
 
 
 def _best(objective, starts: dict[str, Model], fit: Callable[..., OptimiseResult], data, settings, length: int):
@@ -245,7 +248,7 @@ def _on_few_rows(model, data, settings) -> tuple[Model, Dataset]:
     """
     M = num_points(data, settings)
     if len(data) <= RACE_ROWS or M < ENOUGH_POINTS:
-        return model, sample(data, WARM_ROWS, settings.seed)
-    rows = data if len(data) <= COLLAPSED_ROWS else sample(data, RACE_ROWS, settings.seed)
+        return model, data.sample(WARM_ROWS, settings.seed)
+    rows = data if len(data) <= COLLAPSED_ROWS else data.sample(RACE_ROWS, settings.seed)
     few = same_shape_sample(rows, M, settings.seed)
     return Model(model.kernel, model.likelihood, Collapsed(few.X[:M])), few

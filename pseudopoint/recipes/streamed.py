@@ -1,5 +1,6 @@
 """A fit to rows that are not all in memory: starts on a sample, then full passes by chunks or minibatches."""
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -10,18 +11,16 @@ from ..gaussians import MeanPrecision
 from ..kernels import AbstractKernel
 from ..likelihoods import AbstractLikelihood
 from ..optimise.fullbatch import FitError, Objective, OptimiseResult, lbfgsb_in_rounds
-from ..optimise.minibatch import adam_until_flat
 from ..optimise.minibatch.loop import fit, start
-from ..optimise.named import adam, in_coordinates
+from ..optimise.named import in_coordinates
 from ..optimise.result import Progress
 from ..params import cast, trainable
 from ..posteriors import Model, Whitened
 from ..rows import Rows
-from ..starts.inducing import sample
 from .ends import fitted_by
 from .families import family_steppers, prior_q
 from .keeping import AbstractKeeper, continued, descent_kept, keeping_steps
-from .methods import how_it_ended, steps_and_rate
+from .methods import how_it_ended
 from .objectives import FEW, MIN_GAIN, MIN_GAIN_OF_A_ROW, PROBE_ROWS, Report, explain, explained, held_points
 from .prior import LengthscalePrior, log_prior, refuse_unfit_priors, users_priors
 from .settings import COLLAPSED_ROWS, Fitted, Settings, choose_num_inducing, most_iterations
@@ -63,9 +62,9 @@ def fit_rows(
 
     model, notes = keeper.stage("start", first)
     model = cast(model, few.X.dtype)
-    run = _full_passes if method == "collapsed" else _minibatches
+    run = _full_passes if method == "collapsed" else partial(_minibatches, conjugate)
     with explained(model, few):
-        fitted = run(model, prior, rows, few, settings, keeper, progress, notes, conjugate)
+        fitted = run(model, prior, rows, few, settings, keeper, progress, notes)
     if not np.isfinite(fitted.bound):
         raise FitError(explain(fitted.model, few))
     return fitted._replace(method=method, reason=reason + fitted.reason, log_prior=log_prior(fitted.model, settings))
@@ -92,14 +91,14 @@ def _penalty(model: Model, prior: LengthscalePrior) -> Any:
     return prior.cost(model)
 
 
-def _full_passes(model, prior, rows: Rows, few: Dataset, settings, keeper, progress, notes, conjugate) -> Fitted:
+def _full_passes(model, prior, rows: Rows, few: Dataset, settings, keeper, progress, notes) -> Fitted:
     """L-BFGS-B on the collapsed bound, whose value and gradient take two passes over the rows."""
     numbers, scale = trainable(model, *held_points(settings)), rows.total_weight
     compute = lambda *at: summed_gradient(COLLAPSED, settings.tight, _penalty, *at)
     options: dict[str, Any] = {"has_aux": True, "scale": scale, "progress": progress, "compute": compute}
     objective = Objective(COLLAPSED.whole, numbers, (rows, prior), **options)
     descent_kept(keeper, "descent", objective)
-    probe = (cast(sample(few, PROBE_ROWS, 0), few.X.dtype), prior) if numbers.size > FEW else None
+    probe = (cast(few.sample(PROBE_ROWS, 0), few.X.dtype), prior) if numbers.size > FEW else None
     gain = max(MIN_GAIN, MIN_GAIN_OF_A_ROW * scale)
     most = most_iterations(settings, len(rows), len(model.posterior.Z))
     if len(objective.history) < most:
@@ -110,36 +109,32 @@ def _full_passes(model, prior, rows: Rows, few: Dataset, settings, keeper, progr
     return fitted_by(result, Report(*collapsed_report(result.model, rows)), notes, settings.tight)
 
 
-def _minibatches(model, prior, rows: Rows, few: Dataset, settings, keeper, progress, notes, conjugate) -> Fitted:
+def _minibatches(conjugate, model, prior, rows: Rows, few: Dataset, settings, keeper, progress, notes) -> Fitted:
     """Natural gradients and Adam on minibatches; in the end q is the best one, or converges with all else held."""
     if conjugate:
         Z = model.posterior.Z
         model = Model(model.kernel, model.likelihood, Whitened(Z, prior_q(Z)))
     elif settings.posterior == "whitened":
         model = in_coordinates(model, MeanPrecision)
-    B, (steps, rate) = min(settings.batch_size, len(rows)), steps_and_rate(settings, model.likelihood)
-    until_flat = settings.max_iter is None and model.likelihood.gaussian_noise is None
-    optimiser = adam_until_flat(rate) if until_flat else adam(rate, steps)
-    held, alone = held_points(settings), conjugate or settings.posterior != "whitened"
-    given = users_priors(settings) if alone else cast(prior, few.X.dtype)
-    learning, settling = family_steppers(settings.posterior, len(rows), B, optimiser, held, settings.tight, given)
-    state, history = _steps("steps", model, learning, rows, settings.seed, steps, B, keeper, progress, until_flat)
+    given = users_priors(settings) if conjugate or settings.posterior != "whitened" else cast(prior, few.X.dtype)
+    learning, settling, options = family_steppers(settings, len(rows), model.likelihood, given)
+    state, history = _steps("steps", model, learning, rows, settings.seed, keeper, progress=progress, **options)
     result = OptimiseResult(state.model, None, history[-1].bound, history, history[-1].step, state.rejected, True)
     if conjugate:
         return fitted_by(result, Report(*collapsed_report(result.model, rows)), notes, settings.tight)
     if settling is not None:
-        epoch = min(-(-len(rows) // B), SETTLING)
-        state, _ = _steps("settling", state.model, settling, rows, settings.seed + 1, epoch, B, keeper)
+        B = options["batch_size"]
+        epoch = {"steps": min(-(-len(rows) // B), SETTLING), "batch_size": B}
+        state, _ = _steps("settling", state.model, settling, rows, settings.seed + 1, keeper, **epoch)
     settled = result._replace(model=state.model)
     return fitted_by(settled, Report(*elbo_report(settled.model, rows)), notes)._replace(
         reason=how_it_ended(settings, result)
     )
 
 
-def _steps(stage, model, stepper, rows, seed, steps, B, keeper, progress=None, until_flat=False):
+def _steps(stage, model, stepper, rows, seed, keeper, **options):
     """The steps of one stage, from where a run that was stopped had kept them."""
     state, made = continued(keeper, stage, start(model, stepper, rows, seed))
     if made and made[-1].step >= made[-1].total:
         return state, made
-    options: dict[str, Any] = {"progress": progress, "until_flat": until_flat, "made": made}
-    return fit(state, stepper, rows, steps=steps, batch_size=B, keep=keeping_steps(keeper, stage), **options)
+    return fit(state, stepper, rows, made=made, keep=keeping_steps(keeper, stage), **options)

@@ -7,7 +7,6 @@ an exact or collapsed fit. No step lowers the bound.
 """
 
 import logging
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -27,8 +26,8 @@ from ..data import Dataset
 from ..likelihoods import NOISE_FLOOR, Gaussian, StudentT
 from ..params import cast
 from ..posteriors import Model
-from ..starts.inducing import sample
 from .growth import Ended, with_more_points
+from .noise import misses
 from .prior import LengthscalePrior
 from .refit import refit
 from .settings import Fitted, Settings, Trial, most_iterations
@@ -89,14 +88,17 @@ class Tails(NamedTuple):
         squared = (np.asarray(data.y, float) - mean) ** 2
         return expected_precisions(squared, self.variance + np.maximum(variance, 0), self.degrees)
 
-    def left_out(self, data: Dataset) -> Rows:
-        """The log density of each row left out, under the precisions of the others."""
+    def left_out(self, data: Dataset) -> float:
+        """Σ wᵢ of the log densities of rows left out, under the precisions of the others; −∞ where f `misses` them."""
         model = self.gaussian.model
         noise = np.asarray(self.variance / self.precision, data.X.dtype)
         floor = cast(Gaussian(NOISE_FLOOR), data.X.dtype)
         exact = not model.posterior.points
         left = leave_one_out(self.gaussian.predictor, floor, replace(data, noise=noise), exact)
-        return loo_log_density(self.fitted(data).model.likelihood, data, left)
+        if misses(data, left.mean):
+            return -np.inf
+        log_density = loo_log_density(self.fitted(data).model.likelihood, data, left)
+        return float(np.asarray(data.weight, float) @ log_density)
 
 
 def shows_tails(inverse: Float[np.ndarray, "N N"], y: Rows, weight: Rows) -> bool:
@@ -129,30 +131,24 @@ def alternate(
         precision = expected_precisions(squared, noise, degrees)
         model = Model(model.kernel, cast(Gaussian(noise), data.X.dtype), model.posterior)
         found = refit(model, weighted(data, precision), settings, prior, iterations if left else 0)
-        fitted = fitted._replace(
-            model=found.model, predictor=found.predictor, bound=found.bound, vfe=found.vfe, upper=found.upper
-        )
+        fitted = fitted.refitted(found)
     return Tails(fitted, degrees, precision)
 
 
-def fit_tails(
-    run: Callable[..., Fitted], start: Model, data: Dataset, settings: Settings, progress: Any, warm: Warm
-) -> Ended:
+def fit_tails(run, start: Model, data: Dataset, settings: Settings, prior, progress, warm: Warm) -> Ended:
     """The fit under Student-t noise by `run`, the exact or collapsed method, from hyperparameters and ν of a sample.
 
     Its trial is the sum over rows of the log densities of rows left out. Raises FitError.
     """
-    prior, degrees = LengthscalePrior.around(start.kernel, settings), warm.degrees or DEGREES_AT_START
+    degrees = warm.degrees or DEGREES_AT_START
     precision = _first_precisions(warm.model, data, settings, prior, degrees)
-    first = run(start, weighted(data, precision), settings, progress, warm)
+    first = run(start, weighted(data, precision), settings, prior, progress, warm)
     most = most_iterations(settings, len(data), len(first.model.posterior.Z)) // 10 + 1
     tails = alternate(first, data, settings, prior, degrees, ROUNDS, min(REFIT, most))
-    weight = np.asarray(data.weight, float)
-    density = float(weight @ tails.left_out(data))
-    fitted = tails.fitted(data)
+    density, fitted = tails.left_out(data), tails.fitted(data)
     note = (
         f"noise: heavy tails, {tails.degrees:.2g} degrees of freedom; "
-        f"log density of a row left out {density / np.sum(weight):.3f}"
+        f"log density of a row left out {density / data.total_weight:.3f}"
     )
     trial = Trial("noise", "heavy tails", density, True, 0.0)
 
@@ -176,8 +172,7 @@ def under_normal_noise(heavy: Fitted, data: Dataset, settings: Settings, prior: 
     float32_start = float32_start_on_sample(model.kernel, data, settings) if model.posterior.points else None
     most = min(AGAIN, most_iterations(settings, len(data), len(model.posterior.Z)))
     found = refit(start, data, settings, prior, most, float32_start=float32_start)
-    ends = {"history": heavy.history, "rejected": heavy.rejected, "converged": heavy.converged}
-    return found._replace(notes=heavy.notes[:-1], **ends)  # the last note is of heavy tails
+    return heavy.refitted(found)._replace(notes=heavy.notes[:-1], trials=())  # the last note is of heavy tails
 
 
 def with_better_noise(heavy: Ended, other: Ended) -> Ended:
@@ -192,7 +187,7 @@ def with_better_noise(heavy: Ended, other: Ended) -> Ended:
 
 def _first_precisions(warm: Model, data: Dataset, settings: Settings, prior: LengthscalePrior, degrees: float) -> Rows:
     """E ρᵢ by the exact posterior of a few rows under these hyperparameters."""
-    few = sample(data, FEW, settings.seed)
+    few = data.sample(FEW, settings.seed)
     tails = alternate(refit(warm, few, settings, prior, 0), few, settings, prior, degrees, SETTLING, 0)
     return tails.of_new_rows(data)
 

@@ -17,7 +17,7 @@ from ..data import Dataset, near_rows
 from ..kernels import AbstractKernel
 from ..names import PLACEMENTS
 
-__all__ = ["RACE_ROWS", "added", "candidates", "greedy_variance", "kmeans", "random", "rpcholesky", "sample"]
+__all__ = ["RACE_ROWS", "added", "candidates", "greedy_variance", "kmeans", "random", "rpcholesky"]
 
 Points = Float[np.ndarray, "M D"]
 Rows = Float[np.ndarray, "N D"]
@@ -116,11 +116,6 @@ def _pivoted_cholesky(kernel, X: Float[Array, "N D"], counts: Bool[Array, " N"],
     return rows, variances, jnp.sum(d0) / jnp.sum(counts)
 
 
-def sample(data: Dataset, size: int, seed: int) -> Dataset:
-    """`Dataset.sample`."""
-    return data.sample(size, seed)
-
-
 RACE_ROWS = 5000  # up to as many, starts are tried against each other
 
 
@@ -132,7 +127,7 @@ def candidates(method: str | np.ndarray, kernel: AbstractKernel, data: Dataset, 
     """
     if not isinstance(method, str):
         return {"hand": distinct(np.asarray(method))}
-    rows = sample(data, max(10_000, 20 * M), seed)
+    rows = data.sample(max(10_000, 20 * M), seed)
     # A row far from all others would have a point for itself, and its square would hide all differences of the others.
     near = near_rows(np.asarray(rows.X))
     X = np.asarray(rows.X)[near]

@@ -29,16 +29,12 @@ def lbfgsb(objective: Objective, *, max_iter: int = 200, box: tuple[Any, Any] | 
     return objective.result(descend(objective, max_iter, box=box) == CONVERGED)
 
 
-def remaining(objective: Objective, max_iter: int) -> dict[str, int]:
-    """SciPy's limits for what is left of `max_iter` iterations, and of 4 max_iter + 20 evaluations."""
-    return {"maxiter": max_iter - len(objective.history), "maxfun": 4 * max_iter + 20 - objective.evaluations}
-
-
-def _limits(objective: Objective, max_iter: int, length: int | None) -> dict[str, int]:
-    """SciPy's limits of a round of at most `length` iterations."""
-    limits = remaining(objective, max_iter)
+def remaining(objective: Objective, max_iter: int, length: int | None = None) -> dict[str, int]:
+    """SciPy's limits: what is left of `max_iter` iterations, at most `length`, and of 4 max_iter + 20 evaluations."""
+    left = max_iter - len(objective.history)
     trials = TRIALS if objective.numbers.dtype == np.float64 else FLOAT32_TRIALS
-    return limits | {"maxiter": min(limits["maxiter"], length or max_iter), "maxls": trials}
+    limits = {"maxiter": min(left, length or left), "maxfun": 4 * max_iter + 20 - objective.evaluations}
+    return limits | {"maxls": trials}
 
 
 def descend(
@@ -83,6 +79,6 @@ def descend(
         method="L-BFGS-B",
         bounds=box and list(zip(*((np.asarray(side, float) - start) / unit for side in box), strict=True)),
         callback=record,
-        options={"maxcor": PAIRS, "ftol": 1e-9, "gtol": 1e-6, **_limits(objective, max_iter, length)},
+        options={"maxcor": PAIRS, "ftol": 1e-9, "gtol": 1e-6, **remaining(objective, max_iter, length)},
     )
     return CONVERGED if settled() else int(result.status)  # SciPy's versions number a StopIteration differently

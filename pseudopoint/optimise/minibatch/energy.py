@@ -59,7 +59,7 @@ def energy_gradients(at: Context, mean: Any, cov: Any):
     """
     model = lambda parts, mean, cov: with_q(at.hyper.rebuild(parts), MeanCovariance(mean, cov, known=True))
     here = at.hyper.parts, mean, cov
-    # Asked here, and nowhere else: a batch is rows, or what rows elsewhere add up to.
+    # Whether a batch is rows, or what rows elsewhere add up to, is asked here alone.
     if isinstance(at.batch, BatchEnergy):
         return _of_sums(at.batch, model, here)
     objective = lambda *numbers: energies(model(*numbers), at.batch, at.num_data, at.tight)

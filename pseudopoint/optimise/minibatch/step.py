@@ -304,8 +304,8 @@ class VariationalStep(AbstractStepper):
 
 
 def _check(rule: AbstractRule, posterior: Any) -> None:
-    # The only place that asks for the types of our own objects. Coordinates share field names (`mean`) and families
-    # share fields (`q`, `a`): a rule would move another family by the wrong formula, and without an error.
+    # Types of our own objects are asked for here, because coordinates share field names (`mean`) and families share
+    # fields (`q`, `a`): a rule would move another family by the wrong formula, and without an error.
     one, several = posterior.one, isinstance(posterior, IndependentLatents)
     fits = all(isinstance(getattr(one, name, None), kind) for name, kind in rule.moves.items())
     if rule.family is not None:
