@@ -29,8 +29,12 @@ class Learned(NamedTuple):
     points: np.ndarray | None
     predictor: Any
 
-    def unfit(self, y: np.ndarray, weight: np.ndarray, noise: np.ndarray) -> str:
-        """Why a target [N] cannot have this likelihood and warp; "" where it can."""
+    def unfit(self, rows: tuple[np.ndarray, ...], own_units: bool) -> str:
+        """Why rows (target, weight and noise, [N]) cannot have this likelihood, warp and kernel; "" where they can."""
+        y, weight, noise = rows
+        as_they_are = not self.scaling.mean.any() and np.all(self.scaling.scale == 1) and not self.scaling.warps
+        if own_units and not as_they_are:
+            return "the kernel is in the units of X, and the one that the last fit learned in standard deviations"
         name = self.likelihood.name if self.warp is None else f"the warp {type(self.warp).__name__}"
         if np.any(noise > 0) and (self.warp is not None or self.likelihood.gaussian_noise is None):
             return f"noise_variance does not go together with {name}, which the last fit learned"
@@ -88,9 +92,8 @@ def learned_by(model: Any) -> Learned | None:
         raise ValueError("warm_start is for one output: fit several with warm_start=False")
     if model.mean_function_ is not None:
         raise ValueError("warm_start is for models without a mean function: fit with warm_start=False")
-    likelihood, warp = model.likelihood_.warped or (model.likelihood_, None)
-    if model.mean_ is not None:
-        likelihood = model._observed()
+    observed = model._observed()
+    likelihood, warp = observed.warped or (observed, None)
     centre = model.kernel_ if model.centre_ is None else model.centre_
     at = model.kernel_, centre, likelihood, warp, model.standardiser_, model.inducing_points_
     return Learned(*at, model.predictor_)
@@ -102,7 +105,7 @@ def start_of(model: Any, rows: tuple[np.ndarray, ...], scaling: Standardiser, ow
     learned = learned_by(model)
     if learned is None:
         return None, scaling, []
-    if why := learned.unfit(*rows):
+    if why := learned.unfit(rows, own_units):
         return None, scaling, [f"the fit began anew, in spite of warm_start: {why}"]
     return learned, learned.scaled_by(scaling, own_units), []
 
