@@ -11,7 +11,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted, check_X_y
 
 from ..compilation import forget_programs, keeping_programs
-from ..data import LARGEST, Standardiser, dataset, merge_duplicates
+from ..data import Standardiser, dataset, merge_duplicates
 from ..kernels import AbstractKernel, InUnits, check_columns
 from ..likelihoods import AbstractLikelihood, Offset
 from ..means import ScaledMean
@@ -26,7 +26,7 @@ from ..recipes import Fitted, Warm, fit_model
 from ..starts.expressions import expressed, is_expression
 from ..starts.hyperparameters import STARTS, named_kernel
 from . import notes, predictive
-from .checks import checked, refuse_large, refuse_non_finite, unknown, validated, weights, whole
+from .checks import checked, refuse_large, refuse_non_finite, scaled_noise, unknown, validated, weights, whole
 from .choosing import Chosen, as_chosen, searched, table
 from .effects import Effects, effects_of
 from .frames import encoded, gaps, is_lazy, is_table, restored
@@ -172,6 +172,7 @@ class AbstractEstimator(TakesMoreRows, BaseEstimator):
         scaling = Standardiser.learn(*rows[:3], own or scaled, scale_target, not own)
         known, scaling, anew = start_of(self, rows[1:], scaling, own)
         said += anew + notes.far_rows(rows[0], scaling, self._names)
+        said += notes.lost_digits("the target", rows[1], scaling.target_mean, scaling.target_scale)
         with computing(self._precision), one_blas_thread(), keeping_programs():
             X, y, weight = scaling.inputs(rows[0], self._precision), scaling.target(rows[1]), rows[2]
             refuse_large(y, self._precision)
@@ -182,10 +183,11 @@ class AbstractEstimator(TakesMoreRows, BaseEstimator):
                 refuse_unfit(described, scaling.target(given[1]), *given[1:3])
             if coarse:
                 settings = settings._replace(dtype=self._precision)
-            data = dataset(X, y, weight, _scaled_noise(rows[3], scaling, self._precision), dtype=self._precision)
+            noise = scaled_noise(rows[3], scaling.target_scale, self._precision)
+            data = dataset(X, y, weight, noise, dtype=self._precision)
             if known is not None:
                 return self._fit_again(known, settings, data, scaling, own, said, progress)
-            settings = self._with_kernel(settings, scaling, float(np.mean(y**2)) if scale_target else 1.0)
+            settings = self._with_kernel(settings, scaling)
             found = searched(settings, described, data, scaling, scale_target, tails=True, categories=self._categories)
             if found is None:
                 kernel, about = start_kernel(settings, X, y, scale_target, scaling if own else None)
@@ -246,11 +248,11 @@ class AbstractEstimator(TakesMoreRows, BaseEstimator):
         refuse_non_finite(X, self._names)
         return X
 
-    def _with_kernel(self, settings: Settings, scaling: Standardiser, variance: float) -> Settings:
+    def _with_kernel(self, settings: Settings, scaling: Standardiser) -> Settings:
         """The settings with the kernel that an expression says, of scaled inputs."""
         if not is_expression(settings.kernel):
             return settings
-        kernel = expressed(settings.kernel, self._places(len(scaling.scale)), scaling.scale, variance or 1.0)
+        kernel = expressed(settings.kernel, self._places(len(scaling.scale)), scaling.scale, 1.0)
         return settings._replace(kernel=kernel, scale_inputs=True)
 
     def _places(self, D: int) -> dict[str, tuple[int, ...]]:
@@ -319,18 +321,18 @@ class AbstractEstimator(TakesMoreRows, BaseEstimator):
         """
         check_is_fitted(self)
         for rows in block_sizes(self):
-            with warnings.catch_warnings():  # of the gaps
-                warnings.simplefilter("ignore", UserWarning)
-                self._predictions(self.typical(rows))
+            self.of_typical(rows, self._predictions)
         return self
 
-    def typical(self, rows: int):
-        """So many rows that predictions may be asked for."""
+    def of_typical(self, rows: int, predict: Callable[[Any], Any]):
+        """`predict` of so many rows that predictions may be asked for; of a table they are gaps, without a warning."""
         if self.columns_ is not None:
-            return gaps(self.columns_, rows)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", UserWarning)
+                return predict(gaps(self.columns_, rows))
         middle = np.zeros(self.n_features_in_)
         middle[self.standardiser_.columns] = self.standardiser_.mean
-        return np.tile(middle, (rows, 1))
+        return predict(np.tile(middle, (rows, 1)))
 
     def _predictions(self, X):
         """What `warm_up` compiles."""
@@ -364,12 +366,6 @@ class AbstractEstimator(TakesMoreRows, BaseEstimator):
             if model.encoder_ is None and isinstance(extra, dict) and isinstance(extra.get("encoder"), dict):
                 model.encoder_ = restored(extra["encoder"])  # the command line keeps it there
             return model, extra
-
-
-def _scaled_noise(noise: np.ndarray, scaling: Standardiser, precision: str) -> np.ndarray:
-    """Beyond the largest a row tells nothing more; the square of the scale may overflow."""
-    with np.errstate(over="ignore"):
-        return np.minimum(noise / scaling.target_scale / scaling.target_scale, LARGEST[precision])
 
 
 def _merged(rows: tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]):

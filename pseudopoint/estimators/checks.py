@@ -28,6 +28,7 @@ __all__ = [
     "refuse_large",
     "refuse_noise_of_warped",
     "refuse_non_finite",
+    "scaled_noise",
     "seed_of",
     "shown",
     "store",
@@ -256,6 +257,13 @@ def noise_of_rows(noise_variance: Any, X: np.ndarray) -> np.ndarray:
     if not ((noise >= 0) & (noise < np.inf)).all():
         raise ValueError("noise_variance must be zero or positive in every row")
     return noise
+
+
+def scaled_noise(noise: np.ndarray, scale: float, precision: str) -> np.ndarray:
+    """Noise variances [N] in squared units of the target's scale, whose own square may be 0 or infinite. Beyond the
+    largest a row tells nothing more."""
+    with np.errstate(over="ignore"):
+        return np.minimum(noise / scale / scale, LARGEST[precision])
 
 
 def refuse_non_finite(X: np.ndarray, names: Any, target: np.ndarray | None = None) -> None:

@@ -12,12 +12,20 @@ from ..data import dataset
 from ..params import cast
 from ..posteriors import Collapsed, Exact, Model
 from ..processes import computing, one_blas_thread
-from .checks import numbers, one_column, refuse_noise_of_warped, refuse_non_finite, weights
+from .checks import (
+    noise_of_rows,
+    numbers,
+    one_column,
+    refuse_noise_of_warped,
+    refuse_non_finite,
+    scaled_noise,
+    weights,
+)
 
 __all__ = ["densities"]
 
 
-def densities(model: Any, X: Any, y: Any, sample_weight: Any, noise: np.ndarray | None, folds: Any) -> np.ndarray:
+def densities(model: Any, X: Any, y: Any, sample_weight: Any, noise: Any, folds: Any) -> np.ndarray:
     """log p(yᵢ | xᵢ, all rows but i), or but those of its fold where `folds` [N] are given, each [N], per unit of y;
     kernel, noise, scaling, warps and pseudo-points of the fitted `model` are held."""
     rows, scaling, precision = model._inputs(X), model.standardiser_, model._precision
@@ -32,7 +40,7 @@ def densities(model: Any, X: Any, y: Any, sample_weight: Any, noise: np.ndarray 
         raise ValueError(f"y has shape {y.shape}, but it must be ({len(rows)},) for these rows of X")
     refuse_non_finite(np.empty((0, 0)), None, y)
     scaled = scaling.target(y)
-    known = np.zeros(len(y)) if noise is None else noise / scaling.target_scale**2
+    known = None if noise is None else scaled_noise(noise_of_rows(noise, rows), scaling.target_scale, precision)
     with computing(precision), one_blas_thread():
         Z = None if exact else scaling.inputs(model.inducing_points_, precision)
         posterior = Exact() if Z is None else Collapsed(Z)

@@ -16,6 +16,7 @@ __all__ = [
     "far_rows",
     "iteration_limit",
     "left_unwarped",
+    "lost_digits",
     "many_classes",
     "merged_rows",
     "single_precision",
@@ -56,18 +57,25 @@ def updated(rows: int) -> list[str]:
 
 
 def far_rows(X: np.ndarray, scaling: Standardiser, names: Any) -> list[str]:
-    """Columns that were scaled by their middle half, because few rows are far from all others; `names` may be None."""
+    """Columns that were scaled by their middle half, because few rows are far from all others, and those that are
+    left out without being constant; `names` may be None."""
     notes = []
+    for j in np.flatnonzero(~scaling.varies):
+        notes += lost_digits(f"column {_name(names, j)}", X[:, j], scaling.mean[j], np.inf)
     for j in np.flatnonzero(scaling.varies & (scaling.scale != 1)):
         with np.errstate(over="ignore"):
             far = np.abs(X[:, j] - scaling.mean[j]) > max(FAR, len(X) ** 0.5) * scaling.scale[j]
         if far.any():
-            name = repr(str(names[j])) if names is not None else j
             notes.append(
-                f"column {name}: {far.sum():,} of {len(X):,} rows are far from all others (such as {X[far, j][0]:g}); "
-                "it is scaled by its other rows. If that value stands for a missing one, drop or impute it"
+                f"column {_name(names, j)}: {far.sum():,} of {len(X):,} rows are far from all others (such as "
+                f"{X[far, j][0]:g}); it is scaled by its other rows. If that value stands for a missing one, drop or "
+                "impute it"
             )
     return notes
+
+
+def _name(names: Any, j: Any) -> str:
+    return repr(str(names[j])) if names is not None else str(j)
 
 
 def left_unwarped(word: str, scaling: Standardiser, names: Any) -> list[str]:
@@ -76,7 +84,7 @@ def left_unwarped(word: str, scaling: Standardiser, names: Any) -> list[str]:
     if word in ("auto", "none") or not any(warp is not None for warp in warps):
         return []
     left = [j for j in np.flatnonzero(scaling.varies) if warps[j] is None]
-    said = ", ".join(repr(str(names[j])) if names is not None else str(j) for j in left)
+    said = ", ".join(_name(names, j) for j in left)
     return [f"input_warp={word!r} is not for these columns, which stay as they are: {said}"] if left else []
 
 
@@ -132,6 +140,17 @@ def iteration_limit(converged: bool, iterations: int, limit: int) -> list[str]:
 def constant_target(y: float) -> list[str]:
     """A target of one value."""
     return [f"the target is {y:g} in every row: that is what is predicted, and nothing is learned of the inputs"]
+
+
+def lost_digits(what: str, values: Any, mean: float, scale: float) -> list[str]:
+    """Values that differ by so little of their size that their scaling, mean and scale, takes them for constant."""
+    spread = np.max(values) - np.min(values)
+    if not 0 < spread < FEW_DIGITS * min(scale, abs(mean)):  # a standard deviation is no more than the spread
+        return []
+    return [
+        f"{what} counts as constant, for its values differ by {spread:.2g}, of {abs(mean):.4g}: subtract a constant "
+        "from them, where they are made"
+    ]
 
 
 def constant_outputs(names: Sequence[Any], Y: np.ndarray) -> list[str]:

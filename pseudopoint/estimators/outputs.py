@@ -125,6 +125,7 @@ def fit_outputs(model: Any, X: Any, Y: Any, refused: dict[str, Any], sample_weig
     X, _, weight = model._check_rows(rows.X, np.zeros(len(Y)), weight)
     keep = (weight > 0) & ~np.isnan(Y).all(axis=1)
     said = [*rows.notes, *notes.unusual_weights(weight)]
+    keep = np.flatnonzero(keep)[np.lexsort((*X[keep].T, *Y[keep].T))]  # whatever the order of rows
     X, Y, weight = X[keep], Y[keep], weight[keep]
     for name, values in zip(names, Y.T, strict=True):
         if np.isnan(values).all():
@@ -132,23 +133,25 @@ def fit_outputs(model: Any, X: Any, Y: Any, refused: dict[str, Any], sample_weig
     gaps = int(np.isnan(Y).sum())
     said += notes.constant_outputs(names, Y)
     said += [f"{gaps:,} of {Y.size:,} values of the outputs are gaps, which predictions fill"] if gaps else []
-    _learn(model, settings, X, Y, weight, said, progress)
+    _learn(model, settings, X, Y, names, weight, said, progress)
     model.outputs_, model.levels_ = names, None
     return model
 
 
-def _learn(model, settings, X, Y, weight, said, progress):
+def _learn(model, settings, X, Y, names, weight, said, progress):
     own, scaled, precision = in_units_of_inputs(settings), bool(settings.scale_inputs), model._precision
     scaling = Standardiser.learn(X, Y[:, 0], weight, own or scaled, False, ignore_constant=not own)
     P = Y.shape[1]
     mean, scale = moments_of_outputs(Y, weight) if settings.scale_target else (np.zeros(P), np.ones(P))
     scaling = replace(scaling, target_mean=mean, target_scale=scale)
     said = said + notes.far_rows(X, scaling, model._names)
+    for p, values in enumerate(Y.T):
+        said += notes.lost_digits(f"the output {names[p]}", values[~np.isnan(values)], mean[p], scale[p])
     forget_programs()
     with computing(precision), one_blas_thread(), keeping_programs():
         Y = scaling.target(Y)
         refuse_large(np.nan_to_num(Y), precision)
-        settings = model._with_kernel(settings, scaling, 1.0)
+        settings = model._with_kernel(settings, scaling)
         found = _searched(settings, scaling.inputs(X, precision), Y, weight, scaling)
         if found is None:
             first = ~np.isnan(Y[:, 0])

@@ -4,8 +4,8 @@ from collections.abc import Callable, Collection
 from contextlib import closing, nullcontext
 from typing import Any, NamedTuple, cast
 
+import narwhals as nw
 import numpy as np
-import pandas as pd
 
 from ..compilation import forget_programs, keeping_programs
 from ..data import Dataset, Standardiser, dataset
@@ -15,10 +15,11 @@ from ..optimise.result import Progress
 from ..processes import computing, one_blas_thread
 from ..recipes import AbstractKeeper, Found, Trial, fit_rows
 from ..tables import LearnedTable, PartReader, Parts, TableRows, arrays_source, dask_source, learn_table, open_source
+from . import notes
 from .base import in_units_of_inputs, start_kernel
 from .checkpoints import fingerprint, opened
 from .choosing import Chosen, as_chosen, searched
-from .frames import is_lazy
+from .frames import is_lazy, is_table
 from .means import around_mean
 from .warm import learned_by
 
@@ -64,15 +65,17 @@ def fit_streamed(model: Any, X: Any, y: Any, refused: dict[str, Any], checkpoint
     if learned_by(model) is not None:
         raise ValueError("warm_start needs the rows in memory: fit a table by name with warm_start=False")
     options = {"checkpoint": checkpoint, "resume": resume, "progress": progress}
-    arrays, names = not isinstance(y, str), X.columns.map(str) if isinstance(X, pd.DataFrame) else None
+    arrays = not isinstance(y, str)
+    names = list(getattr(nw.from_native(X) if is_table(X) else X, "columns", ()))
     if arrays and not is_lazy(X):
         X, y = _checked(X, y)
     options["labels"], y = model._numbered(y) if arrays else (None, y)
     if is_lazy(X):
-        return model._fit_source(Streaming(*dask_source(X, y, TARGET), **options))
-    with nullcontext(arrays_source(cast(np.ndarray, X), y, TARGET)) if arrays else open_source(X) as source:
-        model._fit_source(Streaming(source, TARGET if arrays else y, **options))
-    if arrays and names is not None:
+        model._fit_source(Streaming(*dask_source(X, y, TARGET), **options))
+    else:
+        with nullcontext(arrays_source(cast(np.ndarray, X), y, TARGET)) if arrays else open_source(X) as source:
+            model._fit_source(Streaming(source, TARGET if arrays else y, **options))
+    if arrays and names and all(isinstance(name, str) for name in names):  # numbers are no names to scikit-learn
         model.feature_names_in_ = np.asarray(names, object)
 
 
@@ -132,8 +135,10 @@ def _fit(model, settings, at, learned, raw_rows, raw: Dataset, scale_target, lik
     target = (learned.target.mean, learned.target.spread) if scale_target else (0.0, 1.0)
     moments = learned.mean, learned.spread
     scaling = Standardiser.of_moments(moments, raw.X, target, own or scaled, ignore_constant=not own)
+    ends = learned.target.least, learned.target.most
+    said += notes.lost_digits("the target", ends, scaling.target_mean, scaling.target_scale)
     y = scaling.target(np.asarray(raw.y))
-    settings = model._with_kernel(settings, scaling, 1.0)
+    settings = model._with_kernel(settings, scaling)
     few = dataset(scaling.inputs(raw.X, precision), y, dtype=precision)
     described = likelihood(y, np.ones_like(y))
 
