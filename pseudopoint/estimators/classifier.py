@@ -20,7 +20,7 @@ from .frames import given, plain_labels
 from .lazy import ScoresPartitions, over_partitions
 from .serving import evaluate
 from .targets import class_likelihood
-from .updating import target_of_classes
+from .updating import codes_of_classes, target_of_classes
 from .warm import learned_by, refuse_other_classes
 
 __all__ = ["GPClassifier"]
@@ -90,8 +90,8 @@ class GPClassifier(ScoresPartitions, ClassifierMixin, AbstractEstimator):
 
         `sample_weight` [N]: weight 2 means that the row was seen twice. `progress` is called with a `Record` after
         every iteration (or segment of minibatch steps). `checkpoint` and `resume` are those of `GPRegressor.fit`. A
-        target of one class is predicted, and said in `notes_`. Raises ValueError where the data or a setting is unfit;
-        whatever is raised leaves the estimator as it was.
+        target of one class is predicted, and said in `notes_`; part by part it is refused. Raises ValueError where the
+        data or a setting is unfit; whatever is raised leaves the estimator as it was.
         """
         if self._is_streamed(X, y, checkpoint, resume):
             return self._fit_streamed(X, y, {"sample_weight": sample_weight}, checkpoint, resume, progress)
@@ -190,8 +190,7 @@ class GPClassifier(ScoresPartitions, ClassifierMixin, AbstractEstimator):
         y = np.asarray(one_column(y))
         if y.shape != (len(log_p),):
             raise ValueError(f"y has shape {y.shape}, but X has {len(log_p)} rows")
-        places = {label: place for place, label in enumerate(self.classes_.tolist())}  # of labels of any type
-        codes = np.array([places.get(label, -1) for label in y.tolist()])
+        codes = codes_of_classes(self, y)
         return np.where(codes >= 0, log_p[np.arange(len(y)), codes], -np.inf)
 
 

@@ -19,6 +19,7 @@ __all__ = [
     "log_density",
     "log_probabilities",
     "mean",
+    "mean_given",
     "mean_of_paths",
     "moments",
     "with_noise",
@@ -60,9 +61,18 @@ def log_probabilities(predictor, likelihood, X):
     return likelihood.log_probabilities(*predictor(X))
 
 
-def mean_of_paths(paths, likelihood, X):
+def mean_of_paths(paths, likelihood, levels, X):
     """E[y | f] for drawn functions f, [S, N]."""
-    return likelihood.moments(paths(X)).mean
+    return mean_given(likelihood, levels, paths(X))
+
+
+def mean_given(likelihood, levels, f):
+    """E[y | f] for functions f [*C, S, N]; of a target of `levels` [K], None for others, Σₖ levelₖ P(k | f)."""
+    if levels is None:
+        return likelihood.moments(f).mean
+    numbers = jnp.arange(len(levels), dtype=f.dtype)
+    p = jax.vmap(lambda k: jnp.exp(likelihood.log_prob(f, jnp.full(f.shape[-2:], k))))(numbers)
+    return jnp.tensordot(jnp.asarray(levels, f.dtype), p, 1)
 
 
 @jax.jit

@@ -28,7 +28,6 @@ from .checks import (
     numbers,
     one_column,
     refuse_bad_target,
-    refuse_non_finite,
     shown,
     store,
     truth,
@@ -41,7 +40,7 @@ from .lazy import ScoresExposures, over_partitions
 from .left_out import densities
 from .serving import apply_learned, evaluate, in_blocks
 from .targets import check_target, regression_likelihood
-from .updating import refuse_impossible, target_of_numbers
+from .updating import target_of_numbers
 from .warm import learned_by, refuse_other_classes
 
 __all__ = ["GPRegressor"]
@@ -71,8 +70,9 @@ class GPRegressor(ScoresExposures, RegressorMixin, AbstractEstimator):
       has. `inducing_points_`: [M, D] in the units of X, None for "exact".
     - `encoder_`: what encodes the columns of a table, None where X was an array. `columns_`: their names. `levels_`:
       the values of an ordinal target. `outputs_`: the names of several outputs. `predictor_`: all that predicts.
-    - `history_`: arrays step, bound, gradient_norm, step_size, rejected, seconds. `n_iter_`, `n_rejected_`,
-      `converged_`. `notes_`: sentences to read, such as on rows that were merged or are far from all others.
+    - `history_`: arrays step, total, bound (what was climbed: less the prior's penalty, and of the warped target),
+      gradient_norm, step_size, rejected, seconds. `n_iter_`, `n_rejected_`, `converged_`. `notes_`: sentences to read,
+      such as on rows that were merged or are far from all others.
 
     Examples
     --------
@@ -192,7 +192,7 @@ class GPRegressor(ScoresExposures, RegressorMixin, AbstractEstimator):
             raise ValueError(f"noise_variance has no meaning for the likelihood {likelihood.name}: leave it out")
         check_target(likelihood, y, rows.places)
         seen = y[weight > 0]
-        constant = bool(np.all(seen == seen[0]))
+        constant = exposure is None and bool(np.all(seen == seen[0]))
         if constant and likelihood.support == "classes":  # one level has no edge to another
             likelihood = regression_likelihood("gaussian", settings.initial_noise)
         before, self.levels_ = self.levels_, likelihood.levels(seen)
@@ -269,9 +269,9 @@ class GPRegressor(ScoresExposures, RegressorMixin, AbstractEstimator):
         if not (isinstance(level, Real) and 0 < level < 1):
             raise ValueError(f"level={shown(level)} must lie between 0 and 1; 0.9 means 90 %")
         rows = self._inputs(X)
+        moved = shift(self, exposure, rows)
         if self.likelihood_.gaussian_noise is not None:
             return np.stack(interval(*self._moments(rows), level), axis=-1)
-        moved = shift(self, exposure, rows)
         mean, variance = evaluate(self, predictive.latent, rows)
         mean = sum(moved, mean)
         with computing(self._precision):
@@ -280,7 +280,8 @@ class GPRegressor(ScoresExposures, RegressorMixin, AbstractEstimator):
                 for p in (0.5 - 0.5 * level, min(0.5 + 0.5 * level, BELOW_ONE))
             ]
         # Sorted, as the quantiles of nearly one probability are equal up to rounding.
-        return np.sort(np.column_stack([self._in_units(end) for end in ends]), axis=1)
+        ends = np.sort(np.column_stack(ends), axis=1)
+        return self._in_units(ends) if self.levels_ is None else self.levels_[ends.astype(int)]
 
     def log_density(self, X, y, *, exposure=None):
         """log p(yᵢ | xᵢ) for every row, [N], per unit of y; a log probability for counts and levels.
@@ -293,17 +294,9 @@ class GPRegressor(ScoresExposures, RegressorMixin, AbstractEstimator):
             raise ValueError(f"y has shape {y.shape}, but it must be {shape} for these rows of X")
         if self.outputs_ is not None:
             return outputs.density_of_outputs(self, rows, y)
-        refuse_non_finite(np.empty((0, 0)), None, y)
-        s, codes = self.standardiser_, y
-        if self.levels_ is None:
-            refuse_impossible(self, y)
-        else:
-            codes = np.searchsorted(self.levels_, y).clip(0, len(self.levels_) - 1)
-            unknown = self.levels_[codes] != y
-            if unknown.any():
-                raise ValueError(f"y holds {y[unknown][0]:g}, which is none of the levels that were learned")
+        s, target = self.standardiser_, target_of_numbers(self, y)
         moved = shift(self, exposure, rows)
-        return evaluate(self, predictive.log_density, rows, s.target(codes), *moved) - np.log(s.target_scale)
+        return evaluate(self, predictive.log_density, rows, s.target(target), *moved) - np.log(s.target_scale)
 
     def loo_log_density(self, X, y, sample_weight=None, *, noise_variance=None):
         """log p(yᵢ | xᵢ, all other rows) for every row of a table that the model was fitted to, [N], per unit of y.
@@ -313,8 +306,7 @@ class GPRegressor(ScoresExposures, RegressorMixin, AbstractEstimator):
         seen every row: compare models by it, and report rows that were held out. Of a row of weight w > 1 one of w
         copies is left out. The sum is the pseudo-likelihood. Raises ValueError for other likelihoods and methods.
         """
-        noise = None if noise_variance is None else noise_of_rows(noise_variance, self._inputs(X))
-        return densities(self, X, y, sample_weight, noise, None)
+        return densities(self, X, y, sample_weight, noise_variance, None)
 
     def kfold_log_density(self, X, y, folds, sample_weight=None, *, noise_variance=None):
         """log p(yᵢ | xᵢ, all rows outside the fold of row i), [N], per unit of y; `folds` [N] names the fold of each.
@@ -322,8 +314,7 @@ class GPRegressor(ScoresExposures, RegressorMixin, AbstractEstimator):
         As `loo_log_density`, in closed form (methods h.3): for rows that belong together, such as those of one patient
         or one week, of which one tells of the others. A fold of n rows takes n³ more.
         """
-        noise = None if noise_variance is None else noise_of_rows(noise_variance, self._inputs(X))
-        return densities(self, X, y, sample_weight, noise, folds)
+        return densities(self, X, y, sample_weight, noise_variance, folds)
 
     def sample_y(self, X, n_samples=1, random_state=0, *, noise=False):
         """Functions drawn from the posterior, at the rows of X: [N, n_samples], in the units of y; of P outputs, drawn
@@ -341,7 +332,7 @@ class GPRegressor(ScoresExposures, RegressorMixin, AbstractEstimator):
         else:
             with computing(self._precision):
                 f = predictive.draw(self.predictor_, self.standardiser_.inputs(rows, self._precision), normal)
-                draws = np.asarray(self._observed().moments(f).mean, np.float64)
+                draws = np.asarray(predictive.mean_given(self._observed(), self._scaled_levels()[0], f), np.float64)
         draws = predictive.with_noise(self.likelihood_, draws, state) if truth("noise", noise) else draws
         return np.swapaxes(self._in_units(draws.T), 1, -1)
 
@@ -358,7 +349,7 @@ class GPRegressor(ScoresExposures, RegressorMixin, AbstractEstimator):
         seed = int(check_random_state(random_state).randint(2**31 - 1))
         with computing(self._precision):
             drawn = sampling.paths(self.predictor_, seed, n, features)
-            leaves, structure = jax.tree.flatten((drawn, self._observed()))
+            leaves, structure = jax.tree.flatten((drawn, self._observed(), self._scaled_levels()[0]))
         width = n * (features + len(self.predictor_.Zv)) * self.likelihood_.latents
         apply = partial(apply_learned, predictive.mean_of_paths, structure, leaves)
         return lambda X: fitted._in_units(in_blocks(fitted, apply, width, fitted._inputs(X)))
@@ -368,15 +359,21 @@ class GPRegressor(ScoresExposures, RegressorMixin, AbstractEstimator):
 
     def _in_units(self, y):
         if self.levels_ is not None:
-            return np.interp(y, np.arange(len(self.levels_)), self.levels_)
+            return np.ldexp(y, self._scaled_levels()[1])
         return self.standardiser_.target_mean + self.standardiser_.target_scale * y
+
+    def _scaled_levels(self) -> tuple[Any, Any]:
+        """The levels over a power of two, at most 1, as their squares may overflow, and its exponent; None without."""
+        if self.levels_ is None:
+            return None, 0
+        exponent = np.frexp(np.max(np.abs(self.levels_)))[1]
+        return np.ldexp(self.levels_, -exponent), exponent
 
     def _moments(self, rows, *moved):
         """Mean and standard deviation of y in its own units, at rows that were checked."""
         if self.levels_ is not None:
             p = np.exp(evaluate(self, predictive.log_probabilities, rows))
-            exponent = np.frexp(np.max(np.abs(self.levels_)))[1]
-            levels = np.ldexp(self.levels_, -exponent)  # at most 1: squares of levels may overflow
+            levels, exponent = self._scaled_levels()
             mean = levels @ p
             std = np.sqrt(np.sum((levels[:, None] - mean) ** 2 * p, axis=0))
             return np.ldexp(mean, exponent), np.ldexp(std, exponent)

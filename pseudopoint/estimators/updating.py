@@ -18,6 +18,7 @@ from .checks import (
     one_column,
     refuse_bad_target,
     refuse_noise_of_warped,
+    scaled_noise,
     shown,
     weights,
     whole,
@@ -26,7 +27,7 @@ from .exposure import Rates, checked_exposure
 from .notes import updated
 from .targets import Target, check_target
 
-__all__ = ["TakesMoreRows", "refuse_impossible", "target_of_classes", "target_of_numbers"]
+__all__ = ["TakesMoreRows", "codes_of_classes", "target_of_classes", "target_of_numbers"]
 
 
 class TakesMoreRows:
@@ -101,21 +102,22 @@ def _update(model: Any, X: Any, y: Any, columns: dict[str, Any], new_inducing: A
 
 def _seen(model: Any, rows: np.ndarray, y: Any, sample_weight: Any, noise_variance: Any, exposure: Any) -> _Seen:
     weight = weights(sample_weight, rows, model._precision)
-    likelihood, scaling = model.likelihood_, model.standardiser_
-    likelihood, warp = likelihood.warped or (likelihood, None)
+    observed, scaling = model._observed(), model.standardiser_
+    likelihood, warp = observed.warped or (observed, None)
+    inner, mean = likelihood.parts()
     target = model._coded(y)
     noise = np.zeros(len(rows))
     if noise_variance is not None:
         if likelihood.gaussian_noise is None:
             raise ValueError(f"noise_variance has no meaning for the likelihood {likelihood.name}: leave it out")
         refuse_noise_of_warped(warp)
-        noise = noise_of_rows(noise_variance, rows) / scaling.target_scale**2
+        noise = scaled_noise(noise_of_rows(noise_variance, rows), scaling.target_scale, "float64")
     constant = 0.0
     if exposure is not None:
-        of = Target(type(likelihood).__name__, lambda y, weight: model.likelihood_, likelihood.support)
+        of = Target(type(inner).__name__, lambda y, weight: inner, inner.support)
         rates = Rates.of(of, target, weight, checked_exposure(exposure, rows))
         target, weight, constant = rates.y, rates.weight, rates.constant
-        likelihood = rates.target.make(target, weight)
+        likelihood = observed.with_parts(rates.target.make(target, weight), mean)
     elif likelihood.additive or likelihood.support == "real":
         target = scaling.target(target)
     if warp is not None:
@@ -124,16 +126,9 @@ def _seen(model: Any, rows: np.ndarray, y: Any, sample_weight: Any, noise_varian
         if not np.isfinite(target).all():
             row = int(np.argmin(np.isfinite(target)))
             raise ValueError(f"the target in row {row} has no value under the warp that was learned: leave it out")
-    if model.mean_ is not None:
-        likelihood, target = _centred(model, likelihood, target)
+    if mean is not None and inner.varying_noise and not model.predictor_.stacked:  # two predictors: f by itself
+        likelihood, target = inner, target - np.asarray(mean)[0]
     return _Seen(target, weight, noise, likelihood, constant)
-
-
-def _centred(model: Any, likelihood: Any, target: np.ndarray) -> tuple[Any, np.ndarray]:
-    """With the constant mean: in the target where noise depends on x and the predictors are two."""
-    if likelihood.varying_noise and not model.predictor_.stacked:
-        return likelihood, target - np.asarray(model.mean_)[0]
-    return model._observed().with_parts(likelihood, model.mean_), target
 
 
 def target_of_numbers(model: Any, y: Any) -> np.ndarray:
@@ -141,25 +136,25 @@ def target_of_numbers(model: Any, y: Any) -> np.ndarray:
     refuse_bad_target(y)
     y = numbers("the target", y)
     if model.levels_ is None:
-        refuse_impossible(model, y)
+        inner, _ = model.likelihood_.warped or (model.likelihood_, None)
+        check_target(Target(inner.name, lambda y, weight: inner, inner.support), y)
         return y
     codes = np.searchsorted(model.levels_, y).clip(0, len(model.levels_) - 1)
     _refuse_unlearned(y, model.levels_[codes] == y, "level")
     return codes.astype(np.float64)
 
 
-def refuse_impossible(model: Any, y: np.ndarray) -> None:
-    """Raises ValueError where a target [N] is none that the fitted likelihood describes, as `fit` does."""
-    inner, _ = model.likelihood_.warped or (model.likelihood_, None)
-    check_target(Target(inner.name, lambda y, weight: inner, inner.support), y)
+def codes_of_classes(model: Any, y: np.ndarray) -> np.ndarray:
+    """The numbers of labels, of any type, −1 for one that was not learned."""
+    places = {label: code for code, label in enumerate(model.classes_.tolist())}
+    return np.array([places.get(label, -1) for label in y.tolist()], int)
 
 
 def target_of_classes(model: Any, y: Any) -> np.ndarray:
     """The numbers of labels. Raises ValueError for one that was not learned."""
-    places, y = {label: code for code, label in enumerate(model.classes_.tolist())}, np.asarray(y)
-    codes = np.array([places.get(label, -1) for label in y.tolist()], float)
+    codes = codes_of_classes(model, y := np.asarray(y))
     _refuse_unlearned(y, codes >= 0, "class")
-    return codes
+    return codes.astype(np.float64)
 
 
 def _refuse_unlearned(y: np.ndarray, known: np.ndarray, what: str) -> None:
