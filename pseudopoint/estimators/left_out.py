@@ -12,15 +12,7 @@ from ..data import dataset
 from ..params import cast
 from ..posteriors import Collapsed, Exact, Model
 from ..processes import computing, one_blas_thread
-from .checks import (
-    noise_of_rows,
-    numbers,
-    one_column,
-    refuse_noise_of_warped,
-    refuse_non_finite,
-    scaled_noise,
-    weights,
-)
+from .checks import noise_of_rows, one_column, refuse_noise_of_warped, scaled_noise, weights
 
 __all__ = ["densities"]
 
@@ -29,17 +21,16 @@ def densities(model: Any, X: Any, y: Any, sample_weight: Any, noise: Any, folds:
     """log p(yᵢ | xᵢ, all rows but i), or but those of its fold where `folds` [N] are given, each [N], per unit of y;
     kernel, noise, scaling, warps and pseudo-points of the fitted `model` are held."""
     rows, scaling, precision = model._inputs(X), model.standardiser_, model._precision
-    y, weight = numbers("y", one_column(y)), weights(sample_weight, rows, precision)
+    y, weight = one_column(y), weights(sample_weight, rows, precision)
     check_consistent_length(rows, y)
     inner, warp = model.likelihood_.warped or (model.likelihood_, None)
     exact = model.method_ == "exact"
     _refuse(model, inner)
     if noise is not None:
         refuse_noise_of_warped(warp)
-    if y.ndim != 1:
-        raise ValueError(f"y has shape {y.shape}, but it must be ({len(rows)},) for these rows of X")
-    refuse_non_finite(np.empty((0, 0)), None, y)
-    scaled = scaling.target(y)
+    if np.ndim(y) != 1:
+        raise ValueError(f"y has shape {np.shape(y)}, but it must be ({len(rows)},) for these rows of X")
+    scaled = scaling.target(model._coded(y))
     known = None if noise is None else scaled_noise(noise_of_rows(noise, rows), scaling.target_scale, precision)
     with computing(precision), one_blas_thread():
         Z = None if exact else scaling.inputs(model.inducing_points_, precision)

@@ -31,7 +31,6 @@ __all__ = [
     "joint_draws",
     "joint_moments",
     "refuse_alone",
-    "refuse_outputs",
     "several_columns",
 ]
 
@@ -54,12 +53,6 @@ def several_columns(y: Any) -> bool:
     except (TypeError, ValueError):  # of ragged lists and the like, which is for the checks of one target to say
         return False
     return len(shape) == 2 and shape[1] > 1
-
-
-def refuse_outputs(model: Any, what: str) -> None:
-    """Raises ValueError where the model has several outputs and `what` is for one."""
-    if model.outputs_ is not None:
-        raise ValueError(f"{what} is for one output, and this model has {len(model.outputs_)}: fit each by itself")
 
 
 def refuse_alone(settings: Settings) -> None:

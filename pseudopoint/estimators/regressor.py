@@ -211,16 +211,11 @@ class GPRegressor(ScoresExposures, RegressorMixin, AbstractEstimator):
         self._learn(settings, (X, target, weight, known), scale_target, likelihood.make, progress)
         if rates is not None:
             rates.finish(self)
-        about = notes.constant_target(seen[0]) if constant else self._discrete(seen)
+        variance = self.likelihood_.gaussian_noise  # None of other noise, whose tails are not light
+        noise = np.inf if variance is None else float(np.sqrt(variance)) * self.standardiser_.target_scale
+        about = notes.constant_target(seen[0]) if constant else notes.discrete_target(seen, noise)
         self.notes_ = (*rows.notes, *self.notes_, *about)
         return self
-
-    def _discrete(self, y):
-        """What to say where a density of real numbers describes a target of few values."""
-        if self.likelihood_.gaussian_noise is None:  # whose noise is the only one with light tails
-            return []
-        noise = float(np.sqrt(self.likelihood_.gaussian_noise)) * self.standardiser_.target_scale
-        return notes.discrete_target(y, noise)
 
     @over_partitions
     def predict(self, X, return_std=False, return_cov=False, *, exposure=None):
@@ -343,7 +338,8 @@ class GPRegressor(ScoresExposures, RegressorMixin, AbstractEstimator):
         O(N(M + features)) for each function. Raises TypeError for a kernel of unknown spectrum, and for White.
         """
         check_is_fitted(self)
-        outputs.refuse_outputs(self, "paths")
+        if self.outputs_ is not None:
+            raise ValueError(f"paths is for one output, and this model has {len(self.outputs_)}: fit each by itself")
         n, features = whole("n", n), whole("features", features)
         fitted = self._copy()  # a later fit of this estimator does not change what was drawn
         seed = int(check_random_state(random_state).randint(2**31 - 1))

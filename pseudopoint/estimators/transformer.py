@@ -58,7 +58,10 @@ class TableTransformer(TransformerMixin, BaseEstimator):
             validate_data(learner, X, skip_check_array=True)
             frame = as_pandas(X)
         else:
-            frame = self._frame(validated(learner, X, dtype=None, ensure_all_finite="allow-nan"))
+            import pandas as pd
+
+            cells = validated(learner, X, dtype=None, ensure_all_finite="allow-nan")
+            frame = as_pandas(pd.DataFrame(cells, columns=[f"x{j}" for j in range(cells.shape[1])]).infer_objects())
         target = "target"
         while target in frame.columns:
             target += "_"
@@ -84,10 +87,3 @@ class TableTransformer(TransformerMixin, BaseEstimator):
         tags = TransformerMixin.__sklearn_tags__(self)  # pyright: ignore[reportAttributeAccessIssue]
         tags.input_tags.allow_nan = tags.input_tags.string = tags.input_tags.categorical = True
         return tags
-
-    @staticmethod
-    def _frame(cells: np.ndarray) -> Any:
-        import pandas as pd
-
-        names = [f"x{j}" for j in range(cells.shape[1])]
-        return as_pandas(pd.DataFrame(cells, columns=names).infer_objects())
