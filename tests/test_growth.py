@@ -135,4 +135,4 @@ def test_noise_that_doubles_the_squared_errors_of_rows_left_out_does_not_pay():
     result: Any = None
     assert VaryingNoise(result, 5.0, 1.0, 1.0).pays
     assert not VaryingNoise(result, 5.0, 1.0, 2.5).pays
-    assert not VaryingNoise(result, 5.0, 1.0, 1.0, worse=2.5).pays
+    assert not VaryingNoise(result, 5.0, 1.0, 1.0, misses=True).pays

@@ -132,6 +132,16 @@ def test_predictions_have_its_tails(fits, tmp_path):
     assert np.array_equal(loaded.predict_interval(X[:20]), model.predict_interval(X[:20]))
 
 
+def test_rows_of_which_half_are_zero_do_not_have_noise_about_zero():
+    """Student-t noise of any small scale about f = 0 has a high density there, and f would tell nothing of the mean."""
+    rng = np.random.default_rng(1)
+    X = rng.uniform(-2, 2, (600, 4))
+    y = np.where(rng.random(600) < 0.5, 0, np.maximum(X[:, 0] + X[:, 1], 0) * np.exp(0.2 * rng.normal(size=600)))
+    model = GPRegressor(**PLAIN).fit(X[:300], y[:300])
+    assert not isinstance(model.likelihood_, StudentT)
+    assert np.mean((model.predict(X[300:]) - y[300:]) ** 2) < 0.9 * np.var(y[300:])  # 1.17 where that is not asked for
+
+
 @pytest.mark.parametrize("method", ["collapsed", "svgp"])
 def test_other_methods_and_a_warp_have_heavy_tails_too(method):
     X, y = table(0.08)
