@@ -204,3 +204,31 @@ def test_one_class_is_refused_part_by_part_as_fit_says(tmp_path):
     assert "part by part it is refused" in " ".join(str(GPClassifier.fit.__doc__).split())
     with pytest.raises(ValueError, match="one class only"):
         GPClassifier(**FAST).fit(X, np.zeros(60, int), checkpoint=tmp_path / "d")
+
+
+@pytest.mark.parametrize(
+    "missing",
+    [
+        np.array([None, "a", "b"] * 20, object),
+        np.array([np.nan, "a", "b"] * 20, object),
+        np.array([np.nan, 1.0, 0.0] * 20),
+        pd.Series([pd.NA, "a", "b"] * 20, dtype="string"),
+        pd.Series([pd.NA, 1, 2] * 20, dtype="Int64"),
+        pd.Series([pd.NA, True, False] * 20, dtype="boolean"),
+        pd.Categorical([None, "p", "q"] * 20),
+        [None, "a", "b"] * 20,
+    ],
+    ids=lambda y: f"{type(y).__name__}-{getattr(y, 'dtype', '')}",
+)
+def test_rows_without_a_label_are_named_in_arrays_and_left_out_of_tables(missing):
+    with pytest.raises(ValueError, match="the target has no label in 20 of 60 rows, first in row 0: drop those rows"):
+        GPClassifier(**FAST).fit(X, missing)
+    model = GPClassifier(**FAST).fit(pd.DataFrame(X), pd.Series(missing))
+    assert len(model.classes_) == 2 and "20 rows were dropped" in model.notes_[0]
+
+
+def test_labels_that_are_objects_are_whole_numbers_or_one_type():
+    numbers = GPClassifier(**FAST).fit(X, np.array([3, 1] * 30, object))
+    assert numbers.classes_.tolist() == [1, 3]
+    with pytest.raises(ValueError, match=r"labels are of several types \(int, text\), which do not sort"):
+        GPClassifier(**FAST).fit(X, np.array([1, "a"] * 30, object))

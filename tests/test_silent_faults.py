@@ -389,5 +389,5 @@ def test_dates_and_durations_are_no_weights_and_no_noise(of_durations, name):
 
 def test_not_a_time_is_no_label():
     labels = without(np.where(np.arange(30) > 9, DAYS[0], DAYS[1]))
-    with pytest.raises(ValueError, match="target contains NaN in 1 of 30 rows"):
+    with pytest.raises(ValueError, match="the target has no label in 1 of 30 rows"):
         GPClassifier("rbf", effort="fast").fit(LINE, labels)

@@ -123,6 +123,7 @@ class GPClassifier(ScoresPartitions, ClassifierMixin, AbstractEstimator):
     def _fit(self, X, y, sample_weight, *, progress=None, encoder=None):
         settings = self._settings()
         given_rows = given(self, X, y, sample_weight, classes=True, encoder=encoder)
+        _refuse_missing(given_rows.y)
         X, y, weight = self._check_rows(given_rows.X, plain_labels(given_rows.y), *given_rows.columns)
         _check_labels(y)
         seen = weight > 0
@@ -194,8 +195,28 @@ class GPClassifier(ScoresPartitions, ClassifierMixin, AbstractEstimator):
         return np.where(codes >= 0, log_p[np.arange(len(y)), codes], -np.inf)
 
 
+def _refuse_missing(y):
+    """Raises ValueError where a row has no label, in any type that says so; `given` drops such rows of a table."""
+    if y is None or isinstance(y, np.ndarray) and y.dtype != object:
+        missing = np.ravel(y != y)
+    else:
+        import pandas as pd  # here, because a fit to arrays needs it for nothing else
+
+        missing = np.ravel(pd.isna(y))
+    if np.any(missing):
+        raise ValueError(
+            f"the target has no label in {np.sum(missing)} of {len(missing)} rows, first in row "
+            f"{int(np.argmax(missing))}: drop those rows"
+        )
+
+
 def _check_labels(y):
-    """Raises ValueError for what are no labels, such as real numbers and NaT."""
+    """Raises ValueError for what are no labels, such as real numbers."""
+    kinds = {"text" if isinstance(label, str) else type(label).__name__ for label in y} if y.dtype == object else ()
+    if len(kinds) > 1:
+        raise ValueError(
+            f"the labels are of several types ({', '.join(sorted(kinds))}), which do not sort: give them one type"
+        )
     if y.dtype.kind in "Mm":
         refuse_non_finite(np.empty((0, 0)), None, nanoseconds(y))
     with np.errstate(invalid="ignore", over="ignore"), warnings.catch_warnings():  # of labels that are large numbers

@@ -6,6 +6,7 @@ pandas and pyarrow are imported when the first table comes: arrays do without.
 
 import warnings
 from dataclasses import replace
+from numbers import Integral
 from typing import Any, NamedTuple, get_args
 
 import narwhals as nw
@@ -97,8 +98,13 @@ def plain_labels(y: Any) -> Any:
     plain = getattr(y.dtype, "numpy_dtype", None) if nw.dependencies.is_pandas_series(y) else None
     if plain is not None and not y.isna().any():
         return y.to_numpy(plain)
-    if isinstance(y, np.ndarray) and y.dtype == object and y.size and all(type(cell) is bool for cell in y.flat):
-        return y.astype(bool)
+    if (
+        isinstance(y, np.ndarray)
+        and y.dtype == object
+        and y.size
+        and all(isinstance(cell, Integral) for cell in y.flat)
+    ):
+        return np.array(y.tolist())  # true and false are whole numbers too
     return y
 
 
