@@ -238,3 +238,15 @@ def test_a_large_table_begins_on_a_sample_and_ends_at_the_same_evidence(monkeypa
     np.testing.assert_allclose(sampled.bound_, whole.bound_, atol=0.1)
     again = GPRegressor(method="exact", random_state=0, effort="fast").fit(X, y)
     assert again.bound_ == sampled.bound_
+
+
+def test_a_fit_after_a_search_ends_where_ten_iterations_gain_nothing(monkeypatch):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(150, 5))
+    y = np.sin(2 * X[:, 0]) + 0.3 * rng.normal(size=150)
+    model = lambda: GPRegressor("rbf", input_warp="none", target_warp="none", likelihood="gaussian").fit(X, y)
+    early = model()
+    monkeypatch.setattr(methods, "least_gain", lambda data: 0.0)
+    late = model()
+    assert early.converged_ and early.n_iter_ < late.n_iter_
+    assert late.bound_ - 0.5 < early.bound_ <= late.bound_
