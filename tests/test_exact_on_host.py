@@ -242,8 +242,8 @@ def test_a_large_table_begins_on_a_sample_and_ends_at_the_same_evidence(monkeypa
 
 def test_a_fit_after_a_search_ends_where_ten_iterations_gain_nothing(monkeypatch):
     rng = np.random.default_rng(0)
-    X = rng.normal(size=(150, 5))
-    y = np.sin(2 * X[:, 0]) + 0.3 * rng.normal(size=150)
+    X = rng.normal(size=(700, 8))
+    y = np.sin(2 * X[:, 0]) + X[:, 1] * X[:, 2] + 0.3 * rng.normal(size=700)
     model = lambda: GPRegressor("rbf", input_warp="none", target_warp="none", likelihood="gaussian").fit(X, y)
     early = model()
     monkeypatch.setattr(methods, "least_gain", lambda data: 0.0)
