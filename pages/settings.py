@@ -25,7 +25,10 @@ def page() -> str:
         default = "" if setting.default is None else f" Default: `{setting.default}`."
         parts.append(f"\n## {name}\n\n{lines(setting.help + default)}\n")
         parts += [f"\n{lines(f'In Python: {setting.python}')}\n"] if setting.python else []
-        parts += ["\n" * bool(setting.words), *(lines(f"- `{word}`: {text}.", "  ") + "\n" for word, text in setting.words.items())]
+        parts += [
+            "\n" * bool(setting.words),
+            *(lines(f"- `{word}`: {text}.", "  ") + "\n" for word, text in setting.words.items()),
+        ]
     return "".join(parts)
 
 
