@@ -71,11 +71,13 @@ def load(name: str, data: Path, seed: int) -> Split:
         table = table[table[:, -1] < 8]
         return cut(table[:, :-1].astype(float), table[:, -1].astype(int), 302, seed)
     if name == "waveform":
-        return cut(*waveform(9500, seed), 4500, seed)
+        X, y = waveform(9500, seed)
+        return cut(X, y, 4500, seed)
     if name == "blocks5":
         shares = {"n_classes": 5, "weights": [0.75, 0.1, 0.05, 0.05, 0.05], "n_clusters_per_class": 3}
         columns = {"n_features": 10, "n_informative": 7, "n_redundant": 2, "class_sep": 1.5}
-        return cut(*datasets.make_classification(9926, **columns, **shares, random_state=seed), 4926, seed)
+        X, y, *_ = datasets.make_classification(9926, **columns, **shares, random_state=seed)
+        return cut(X, y, 4926, seed)
     if name.startswith("mnist"):
         return components(data, 5058 if name == "mnist64" else 9893, int(name[5:]), seed)
     X, y = getattr(datasets, f"load_{name}")(return_X_y=True)

@@ -35,7 +35,7 @@ def forecast(seed: int) -> dict:
     error = lambda prediction: float(np.sqrt(np.mean((y - prediction)[-AHEAD:] ** 2)))
     with tempfile.TemporaryDirectory() as folder:
         table = Path(folder) / "sales.csv"
-        day = (pd.Timestamp("2024-01-01") + pd.to_timedelta(t, "D")).strftime("%Y-%m-%d")
+        day = pd.date_range("2024-01-01", periods=DAYS).strftime("%Y-%m-%d")
         pd.DataFrame({"day": day, "sales": y}).to_csv(table, index=False)
         line = [sys.executable, "-m", "pseudopoint", "fit", str(table), "--target", "sales"]
         began = time.perf_counter()

@@ -13,6 +13,7 @@ import argparse
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -96,7 +97,8 @@ def main():
             ]
             accuracy = float(np.mean(np.argmax(np.concatenate(blocks, axis=1), axis=0) == y_test))
             tested += time.perf_counter() - before
-            kernel = (float(state.model.kernel.lengthscale), float(state.model.kernel.variance))
+            rbf: Any = state.model.kernel
+            kernel = (float(rbf.lengthscale), float(rbf.variance))
             path.append((state.step, round(seconds, 1), accuracy, history[-1].bound, *kernel))
             print(*path[-1], flush=True)
             for level in reached:

@@ -32,7 +32,7 @@ from pseudopoint.starts.inducing import kmeans
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=str(__doc__).splitlines()[0])
     parser.add_argument("table", type=Path)
     parser.add_argument("--num-inducing", type=int, default=100)
     parser.add_argument("--iterations", type=int, default=150)

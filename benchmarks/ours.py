@@ -159,8 +159,7 @@ def compare(other: Path, rounds: int, names: Sequence[str]) -> None:
         ]
         print(f"{name}: {'; '.join(text)}", flush=True)
     for worker in workers:
-        worker.stdin.close()
-        worker.wait()
+        worker.communicate()  # closes its input and waits
 
 
 if __name__ == "__main__":

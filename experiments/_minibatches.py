@@ -152,8 +152,8 @@ def times_at_rates(model: Model, data: Dataset, config: Any, steps: int = 20) ->
 @jax.jit
 def both(model: Model, data: Dataset, test: Dataset) -> jax.Array:
     """The standard bound of all rows, and the mean log density of the test rows."""
-    bound, predictions = elbo(model, data, len(data)).standard, model.predictor()(test.X)
-    return jnp.stack([bound, jnp.mean(model.likelihood.log_density(*predictions, test.y))])
+    bound, (mean, variance) = elbo(model, data, len(data)).standard, model.predictor()(test.X)
+    return jnp.stack([bound, jnp.mean(model.likelihood.log_density(mean, variance, test.y))])
 
 
 def ahead(mine: dict, other: dict, height: Callable[[dict], np.ndarray], after: int = 0) -> np.ndarray:

@@ -29,7 +29,7 @@ from pseudopoint.optimise.minibatch import AbstractStepper, NaturalGradient, Ort
 from pseudopoint.optimise.minibatch.loop import TrainState, fit, start
 from pseudopoint.posteriors import Collapsed, CollapsedDecoupled, Model, Orthogonal, features, prior_factor
 from pseudopoint.reproduce import Judgement, untested
-from pseudopoint.starts.inducing import candidates, sample
+from pseudopoint.starts.inducing import candidates
 
 from ._decoupled import model_of
 from ._decoupled_fits import kernel_of
@@ -171,7 +171,7 @@ def best_q(model: Model, data: Dataset) -> Solution:
 
 def residual(model: Model, data: Dataset) -> float:
     """The mean of dᵢ/σ² over at most 5000 rows."""
-    X, Z = jnp.asarray(sample(data, 5000, 0).X), model.posterior.Z
+    X, Z = jnp.asarray(data.sample(5000, 0).X), model.posterior.Z
     _, d = jax.jit(features)(model.kernel, prior_factor(model.kernel, Z, None), Z, X)
     return float(jnp.mean(d) / model.likelihood.variance)  # pyright: ignore[reportAttributeAccessIssue]
 
