@@ -232,3 +232,55 @@ def test_labels_that_are_objects_are_whole_numbers_or_one_type():
     assert numbers.classes_.tolist() == [1, 3]
     with pytest.raises(ValueError, match=r"labels are of several types \(int, text\), which do not sort"):
         GPClassifier(**FAST).fit(X, np.array([1, "a"] * 30, object))
+
+
+TABLE = pd.DataFrame(X, columns=["a", "b"]).assign(c=np.where(X[:, 1] > 0, "u", "v"))
+CLASSES = np.digitize(Y, [-0.5, 0.5])
+OF_ONE_TARGET = {
+    "gaussian": (GPRegressor(**FAST), Y),
+    "student_t": (GPRegressor(likelihood="student_t", **FAST), Y),
+    "heteroscedastic": (GPRegressor(likelihood="heteroscedastic", **FAST), Y),
+    "outputs": (GPRegressor(**FAST), np.column_stack([Y, X[:, 1]])),
+    "bernoulli": (GPClassifier(**FAST), CLASSES > 1),
+    "softmax": (GPClassifier(**FAST), CLASSES),
+}
+QUESTIONS: dict[str, Any] = {
+    "predict": lambda m, X, y: m.predict(X),
+    "with std": lambda m, X, y: m.predict(X, return_std=True),
+    "interval": lambda m, X, y: m.predict_interval(X),
+    "latent": lambda m, X, y: m.predict_latent(X),
+    "latent with std": lambda m, X, y: m.predict_latent(X, return_std=True),
+    "density": lambda m, X, y: m.log_density(X, y),
+    "draws": lambda m, X, y: m.sample_y(X, 2),
+    "paths": lambda m, X, y: np.moveaxis(m.paths(2, 0)(X), 1, 0),
+    "probabilities": lambda m, X, y: m.predict_proba(X),
+}
+OF_CLASSES = ("predict", "latent", "latent with std", "density", "probabilities")
+
+
+@pytest.mark.parametrize("kind", OF_ONE_TARGET)
+def test_of_a_table_without_rows_each_prediction_has_the_shape_of_one_but_for_rows(kind):
+    model, y = OF_ONE_TARGET[kind]
+    model.fit(TABLE, y)
+    refused = "paths" if model.outputs_ is not None else ""
+    asked = OF_CLASSES if isinstance(model, GPClassifier) else set(QUESTIONS) - {"probabilities", refused}
+    for name in asked:
+        some, none = (QUESTIONS[name](model, TABLE[:n], y[:n]) for n in (3, 0))
+        some, none = (x if isinstance(x, tuple) else (x,) for x in (some, none))
+        assert [x.shape for x in none] == [(0, *x.shape[1:]) for x in some], name
+        assert [x.dtype for x in none] == [x.dtype for x in some], name
+    mean, _ = model.predict_latent(TABLE, return_std=True)
+    np.testing.assert_allclose(model.predict_latent(TABLE), mean, rtol=1e-9, atol=1e-12)
+    asks = [lambda: model.fit(TABLE[:0], y[:0])]
+    if not refused:
+        asks += [lambda: model.effects(TABLE[:0]), lambda: model.update(TABLE[:0], y[:0])]
+    for ask in asks:
+        with pytest.raises(ValueError, match="no rows"):
+            ask()
+
+
+def test_the_joint_covariance_of_no_rows_is_empty():
+    for kind in ("gaussian", "student_t", "outputs"):
+        model, y = OF_ONE_TARGET[kind]
+        mean, covariance = model.fit(TABLE, y).predict(TABLE[:0], return_cov=True)
+        assert covariance.shape == (*mean.shape, *mean.shape)

@@ -282,14 +282,14 @@ class AbstractEstimator(TakesMoreRows, BaseEstimator):
         """
         rows, s = self._inputs(X), self.standardiser_
         values = evaluate(self, predictive.latent if return_std else predictive.latent_mean, rows)
-        mean, variance = values if return_std else (values, np.empty(0))
-        mean, std = mean.T + (0.0 if self.mean_ is None else self.mean_), np.sqrt(variance.T)
+        mean, variances = (values[0], [values[1]]) if return_std else (values, [])
+        told = [mean.T + (0.0 if self.mean_ is None else self.mean_), *(np.sqrt(v.T) for v in variances)]
         if self.likelihood_.additive:
-            for column, shift in ((mean, s.target_mean), (std, 0.0)):
+            for column, shift in zip(told, (s.target_mean, 0.0), strict=False):
                 first = column if column.ndim == 1 or self.outputs_ else column[:, 0]
                 first *= s.target_scale
                 first += shift
-        return (mean, std) if return_std else mean
+        return tuple(told) if return_std else told[0]
 
     def _observed(self) -> AbstractLikelihood:
         """p(y | f) with the constant mean of f, where there is one."""

@@ -234,7 +234,10 @@ def validated(model: Any, *arrays: Any, **checks: Any) -> Any:
 
 
 def weights(sample_weight: Any, X: np.ndarray, precision: str) -> np.ndarray:
-    """Weights of the rows [N]. Raises ValueError where they are no weights, or their sum is too large or small."""
+    """Weights of the rows [N]. Raises ValueError where there are no rows, where they are no weights, or where their
+    sum is too large or small."""
+    if len(X) == 0:
+        raise ValueError("X has no rows: give at least one")
     given = None if sample_weight is None else numbers("sample_weight", sample_weight, durations=False)
     with np.errstate(over="ignore"):
         weight = _check_sample_weight(given, X, dtype=np.float64, ensure_non_negative=True)

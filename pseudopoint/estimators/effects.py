@@ -70,6 +70,8 @@ def effects_of(
         raise ValueError(f"groups={shown(groups)} must name each of the {D} columns, 0 to {D - 1}, once")
     if not 0 < level < 1:
         raise ValueError(f"level={shown(level)} must lie between 0 and 1; 0.9 means 90 %")
+    if len(X) == 0:
+        raise ValueError("X has no rows: effects are averages over the rows of a table, such as the training rows")
     sample = _sample(X, min(rows, _affordable(model, len(sets))))
     curves = [_values(X[:, list(group)]) for group in sets]
     learned, outputs = _learned(model), model._outputs()

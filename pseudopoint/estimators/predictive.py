@@ -79,7 +79,8 @@ def mean_given(likelihood, levels, f):
 def joint(predictor, likelihood, X):
     """Mean [N] and joint covariance [N, N] of what the likelihood describes as f + noise, f its first latent function
     without a constant mean; the noise is on the diagonal."""
-    K = predictor.covariance(X).reshape(-1, len(X), len(X))[0]
+    K = predictor.covariance(X)
+    K = K if K.ndim == 2 else K[0]
     mean, variance = likelihood.normal(*predictor(X))
     return mean, jnp.fill_diagonal(K, variance, inplace=False)
 

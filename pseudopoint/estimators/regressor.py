@@ -388,4 +388,4 @@ class GPRegressor(ScoresExposures, RegressorMixin, AbstractEstimator):
 
 def _cut(*arrays):
     """Blocks of rows, for quantiles hold some hundred numbers a row."""
-    return zip(*(np.array_split(a, -(-a.shape[-1] // 10_000), axis=-1) for a in arrays), strict=True)
+    return zip(*(np.array_split(a, max(1, -(-a.shape[-1] // 10_000)), axis=-1) for a in arrays), strict=True)

@@ -174,7 +174,9 @@ def in_blocks(model: Any, apply: Callable[..., Any], width: int, X: np.ndarray, 
     """`apply(X, *columns)`, [..., N], in blocks of rows, each of `width` numbers: memory does not grow with N. The X of
     `apply` is scaled. Blocks have one of three sizes, so that `apply` is compiled at most three times. Raises
     ValueError where a result is NaN or too large a number."""
-    whole, precision = np.empty(0), model._precision
+    whole, precision, rows = np.empty(0), model._precision, len(X)
+    if rows == 0:  # one row, of which nothing is returned, tells the shape
+        X, columns = np.zeros((1, X.shape[1])), tuple(np.zeros((1, *a.shape[1:])) for a in columns)
     with computing(precision):
         for start, size in _blocks(len(X), _full(width)):
             block = [array[start : start + size] for array in (X, *columns)]
@@ -186,6 +188,7 @@ def in_blocks(model: Any, apply: Callable[..., Any], width: int, X: np.ndarray, 
             if start == 0:
                 whole = np.empty((*part.shape[:-1], len(X)))
             whole[..., start : start + count] = part[..., :count]
+    whole = whole[..., :rows]
     good = whole < np.inf  # log densities may be −∞
     if not good.all():
         row = int(np.argmin(good.reshape(-1, len(X)).all(axis=0)))

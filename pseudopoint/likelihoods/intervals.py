@@ -25,6 +25,8 @@ def quantile(likelihood: AbstractLikelihood, mean: Latent, variance: Latent, p: 
     Cantelli's inequality brackets it: with mean m and standard deviation s of y,
         m − s √((1 − p)/p) ≤ y ≤ m + s √(p/(1 − p)).
     """
+    if np.shape(mean)[-1] == 0:
+        return np.empty(0)
     if likelihood.warped is not None:
         inner, warp = likelihood.warped
         return np.asarray(warp.inverse(quantile(inner, mean, variance, p)))

@@ -100,6 +100,8 @@ def drop_missing_target(
     there.
     """
     gaps = np.asarray(pd.isna((class_target if classes else number_target)(frame, target, missing, format)))
+    if not len(gaps):
+        raise TableError("the table has no rows: give at least one")
     if gaps.all():
         content = "labels" if classes else "numbers"
         raise TableError(f"the target {target!r} is missing in every row; name a column that holds {content}")
