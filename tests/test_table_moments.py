@@ -167,3 +167,42 @@ def test_arrow_times_of_every_unit(tmp_path):
     frame = read_table(tmp_path / "t.parquet")
     encoder, _ = TableEncoder.learn(frame, "y")
     assert encoder.encode(frame)[0].tolist() == [[1.0, 1.0, 5.0, 1.0, 1.0]]
+
+
+AT = pd.date_range("2024-01-01", periods=12, freq="7h")
+IN_BERLIN = AT.tz_localize("Europe/Berlin")
+WITHOUT_ZONE = {
+    "type": AT,
+    "text": AT.strftime("%Y-%m-%d %H:%M"),
+    "days": AT.strftime("%Y-%m-%d"),
+    "arrow": pd.Series(AT).astype("timestamp[us][pyarrow]"),
+}
+WITH_ZONE = {
+    "type": IN_BERLIN,
+    "Z": AT.strftime("%Y-%m-%dT%H:%M:%SZ"),
+    "offset": IN_BERLIN.strftime("%Y-%m-%d %H:%M%z"),
+    "objects": pd.Series([*IN_BERLIN], dtype=object),
+    "arrow": pd.Series(IN_BERLIN).astype("timestamp[us, tz=Europe/Berlin][pyarrow]"),
+}
+
+
+@pytest.mark.parametrize("zone", [False, True])
+def test_a_later_table_with_other_zones_than_training_is_told(zone):
+    same, other = (WITH_ZONE, WITHOUT_ZONE) if zone else (WITHOUT_ZONE, WITH_ZONE)
+    for kind, at in same.items():
+        encoder, notes = TableEncoder.learn(pd.DataFrame({"x": at, "y": np.arange(12.0)}), "y")
+        assert notes == []
+        assert TableEncoder.from_dict(encoder.to_dict()) == encoder
+        for later in same.values():
+            assert encoder.inputs(pd.DataFrame({"x": later}))[1] == [], kind
+        for later in other.values():
+            (note,) = encoder.inputs(pd.DataFrame({"x": later}))[1]
+            assert (
+                "times without a zone in 12 rows" if zone else "times with a zone, of which training had none"
+            ) in note
+
+
+def test_a_column_of_which_some_times_have_a_zone_is_told():
+    cells = ["2024-01-01T00:00Z", "2024-01-02T00:00+02:00", "2024-01-03T00:00"]
+    _, notes = TableEncoder.learn(pd.DataFrame({"x": cells, "y": [1.0, 2.0, 3.0]}), "y")
+    assert notes == ["column 'x': 1 row without a time zone, taken for UTC"]

@@ -4,13 +4,22 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Literal
 
 import numpy as np
 import pandas as pd
 from jaxtyping import Float64
 
-from pseudopoint.tables.formats import MAX_CATEGORIES, Format, Kind, is_numeric, nearly_all, values_of
+from pseudopoint.tables.formats import (
+    MAX_CATEGORIES,
+    Format,
+    Kind,
+    Unit,
+    has_zone,
+    is_numeric,
+    nearly_all,
+    standard,
+    values_of,
+)
 from pseudopoint.tables.messages import Oddity, TableError, quoted_examples, row_count
 from pseudopoint.tables.missing import given, is_usual_word, text_of
 from pseudopoint.tables.moments import Order
@@ -40,7 +49,7 @@ class Column:
     categories: tuple[str, ...] = ()
     decimal: Decimal = ""
     order: Order = ""
-    unit: Literal["", "%"] = ""
+    unit: Unit = ""
 
     @property
     def format(self) -> Format:
@@ -165,16 +174,20 @@ def _encode_values(column: Column, series: pd.Series) -> tuple[np.ndarray, np.nd
 
 
 def _unit_oddities(column: Column, series: pd.Series, values: np.ndarray) -> list[Oddity]:
-    """Numbers with a per cent sign where training had none, or without it where it had: they may be hundredfold."""
-    if column.kind != "number" or (is_numeric(series) and not column.unit):
+    """Numbers with a per cent sign where training had none, or without it where it had: they may be hundredfold. Times
+    with a zone or without one likewise: they may be hours off."""
+    if column.kind == "date":
+        found = has_zone(standard(series))
+        with_it = "times with a zone, of which training had none,", "they are taken in UTC"
+        without = "times without a zone", "they are taken for UTC"
+    elif column.kind == "number" and (column.unit or not is_numeric(series)):
+        found = np.array([cell is not None and cell.endswith("%") for cell in text_of(series)], bool)
+        with_it = "per cent signs, of which training had none,", "'12 %' is taken for 12"
+        without = "numbers without a per cent sign", "they are taken for per cent"
+    else:
         return []
-    text = text_of(series)
-    signed = np.array([cell is not None and cell.endswith("%") for cell in text], bool)
-    if column.unit:
-        unsigned = text[~signed & ~np.isnan(values)]
-        return _oddity(column, "numbers without a per cent sign", "they are taken for per cent", unsigned)
-    finding = "per cent signs, of which training had none,"
-    return _oddity(column, finding, "'12 %' is taken for 12", text[signed & ~np.isnan(values)])
+    odd = (~found if column.unit else found) & ~np.isnan(values)
+    return _oddity(column, *(without if column.unit else with_it), text_of(series[odd]))
 
 
 def _oddity(column: Column, finding: str, consequence: str, cells: np.ndarray) -> list[Oddity]:

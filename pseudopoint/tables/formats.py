@@ -9,7 +9,7 @@ from typing import Any, Literal, cast
 
 import numpy as np
 import pandas as pd
-from jaxtyping import Float64
+from jaxtyping import Bool, Float64
 from pandas.api.types import is_bool_dtype, is_complex_dtype, is_datetime64_any_dtype, is_numeric_dtype
 
 from pseudopoint.tables import moments
@@ -17,6 +17,7 @@ from pseudopoint.tables.missing import Cells, is_usual_word, text_of
 from pseudopoint.tables.numerals import Decimal, Reading, decimal_marks, parse_numbers, units
 
 Kind = Literal["number", "boolean", "date", "time", "duration", "category"]
+Unit = Literal["", "%", "zone"]
 
 MAX_CATEGORIES = 50  # more one-hot features than this cost the model much and teach it little
 NEARLY_ALL = 0.9  # share of the cells that have to be numbers (dates, …) for a column of text to be one of them
@@ -25,8 +26,8 @@ TRUTH: dict[str | None, float] = {"true": 1.0, "1": 1.0, "1.0": 1.0, "false": 0.
 
 @dataclass(frozen=True)
 class Format:
-    """What a column holds, the decimal mark of its numbers in text, the order of day and month in its dates, and "%" as
-    the unit of numbers of which some carry that sign.
+    """What a column holds, the decimal mark of its numbers in text, the order of day and month in its dates, and what
+    some of its cells carry: numbers "%", dates a time "zone".
 
     With `decimal` "" text is read as pandas reads numbers, and with `order` "" only ISO dates are read, as in encoders
     that version 0.1 saved.
@@ -35,7 +36,7 @@ class Format:
     kind: Kind
     decimal: Decimal = ""
     order: moments.Order = ""
-    unit: Literal["", "%"] = ""
+    unit: Unit = ""
 
 
 def look(series: pd.Series) -> Reading:
@@ -52,7 +53,7 @@ def look(series: pd.Series) -> Reading:
     elif cells and _are_numbers(cells).all():
         kind = "number"
     if kind is not None:
-        return Reading(Format(kind, ".", "none"))
+        return Reading(Format(kind, ".", "none", "zone" if getattr(series.dtype, "tz", None) else ""))
     text = text_of(series)
     text = text[~np.asarray(pd.isna(text)) & ~is_usual_word(text)]
     return _look_at_text(text) if len(text) else Reading(Format("category"))
@@ -96,6 +97,13 @@ def values_of(series: pd.Series, format: Format) -> tuple[Float64[np.ndarray, "N
         exact = _are_numbers(series)
         values[exact] = series.to_numpy()[exact].astype(np.float64)
     return values, np.where(np.isnan(values), text, nothing)
+
+
+def has_zone(series: pd.Series) -> Bool[np.ndarray, "N"]:
+    """Whether each cell of a column of dates is a moment with a time zone."""
+    if is_datetime64_any_dtype(series.dtype):
+        return np.full(len(series), pd.DatetimeIndex(series).tz is not None)
+    return moments.zoned(text_of(series))
 
 
 def standard(series: pd.Series) -> pd.Series:
@@ -161,8 +169,12 @@ def _look_at_text(text: Cells) -> Reading:
         return Reading(Format("boolean"))
     fits = lambda format: nearly_all(int((~np.isnan(PARSERS[format.kind](text, format))).sum()), len(text))
     found = next((found for found in _candidates(text) if fits(found.choice)), Reading(Format("category")))
-    in_per_cent = found.choice.kind == "number" and "%" in units(text)
-    return found._replace(choice=replace(found.choice, unit="%")) if in_per_cent else found
+    unit: Unit = ""
+    if found.choice.kind == "number" and "%" in units(text):
+        unit = "%"
+    elif found.choice.kind == "date" and moments.zoned(text).any():
+        unit = "zone"
+    return found._replace(choice=replace(found.choice, unit=unit))
 
 
 def _candidates(text: Cells) -> Iterator[Reading]:

@@ -8,7 +8,7 @@ from typing import Literal
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-from jaxtyping import Float64
+from jaxtyping import Bool, Float64
 
 from pseudopoint.tables.missing import Cells, given
 from pseudopoint.tables.numerals import Reading, compared, pc
@@ -38,6 +38,8 @@ DURATION = re.compile(
     rf"[+-]?\d+ days?(?:,? [+-]?{CLOCK})?|-?P(?=[\dT])[\dDTHMS.]+|{CLOCK.replace('?P<', '?P<_')}", re.I
 )
 
+ZONE = r"(?i)[T ][0-9]{2}.*(?:Z|[+-][0-9]{2}(?::?[0-9]{2})?)$"  # at the end of a moment of ISO 8601
+
 # What a cell of each kind must contain, for a quick look at many.
 SHAPES: dict[Literal["date", "time", "duration"], str] = {
     "date": r"(?i)^[0-9]{1,4}[-./][0-9]{1,2}[-./][0-9]{1,4}|" + "|".join(MONTHS),
@@ -49,6 +51,12 @@ SHAPES: dict[Literal["date", "time", "duration"], str] = {
 def shaped(text: Cells, kind: Literal["date", "time", "duration"]) -> int:
     """How many cells contain what every cell of the kind must."""
     return int(np.asarray(pc.match_substring_regex(pa.array(text, pa.large_string()), SHAPES[kind])).sum())
+
+
+def zoned(text: Cells) -> Bool[np.ndarray, "N"]:
+    """Whether a cell is a moment with a time zone, as "2024-12-31T13:45Z" and "2024-12-31 13:45:10+02:00" are."""
+    found = pc.match_substring_regex(pa.array(text, pa.large_string()), ZONE)
+    return np.asarray(pc.fill_null(found, False), bool)
 
 
 def date_orders(text: Cells) -> Reading:

@@ -5,7 +5,7 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Float64
 
-from pseudopoint.tables.formats import Format, is_numeric, standard
+from pseudopoint.tables.formats import Format, has_zone, is_numeric, standard
 from pseudopoint.tables.messages import listed, row_count
 from pseudopoint.tables.missing import text_of
 from pseudopoint.tables.numerals import units
@@ -29,6 +29,8 @@ def remarks(name: str, series: pd.Series, format: Format, open: str, values: Flo
     notes = [UNITS[format.kind]] if format.kind in UNITS else []
     if open:
         notes.append(_reading(series, format, open, values))
+    if format.unit == "zone" and (bare := int((~has_zone(standard(series)) & ~np.isnan(values)).sum())):
+        notes.append(f"{row_count(bare)} without a time zone, taken for UTC")
     if format.kind == "number":
         notes += [] if is_numeric(standard(series)) else _unit_notes(series)
         notes += _sentinel_notes(values)
