@@ -4,6 +4,7 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from typing import cast
 
 import numpy as np
 import pandas as pd
@@ -187,7 +188,7 @@ def _unit_oddities(column: Column, series: pd.Series, values: np.ndarray) -> lis
     else:
         return []
     odd = (~found if column.unit else found) & ~np.isnan(values)
-    return _oddity(column, *(without if column.unit else with_it), text_of(series[odd]))
+    return _oddity(column, *(without if column.unit else with_it), text_of(cast(pd.Series, series[odd])))
 
 
 def _oddity(column: Column, finding: str, consequence: str, cells: np.ndarray) -> list[Oddity]:
