@@ -33,26 +33,26 @@ __all__ = [
     "rmse",
 ]
 
-Rows = Real[np.ndarray, "..."]
-Table = Real[np.ndarray, "..."]  # [N, C]; checked when the code runs, as `Rows` are
+PerRow = Real[np.ndarray, "..."]
+Table = Real[np.ndarray, "..."]  # [N, C]; checked when the code runs, as `PerRow` are
 
 OFF_ONE = 1e-3  # probabilities in float32, or rounded to four digits in a file, sum to 1 within this
 
 
-def rmse(y: Rows, mean: Rows) -> float:
+def rmse(y: PerRow, mean: PerRow) -> float:
     """Root mean squared error √(1/N Σ (yₙ − μₙ)²), in the units of the target."""
     y, mean = _paired(y, mean)
     errors, exponent = _near_one(y - mean)
     return float(np.ldexp(np.sqrt(np.mean(errors**2)), exponent))
 
 
-def mae(y: Rows, mean: Rows) -> float:
+def mae(y: PerRow, mean: PerRow) -> float:
     """Mean absolute error 1/N Σ |yₙ − μₙ|, in the units of the target."""
     y, mean = _paired(y, mean)
     return float(np.mean(np.abs(y - mean)))
 
 
-def r2(y: Rows, mean: Rows) -> float:
+def r2(y: PerRow, mean: PerRow) -> float:
     """Coefficient of determination R² = 1 − Σ (yₙ − μₙ)² / Σ (yₙ − ȳ)²: 1 is perfect, 0 is no better than the mean ȳ.
 
     A constant target makes this 0 / 0; by scikit-learn's convention it is then 1 if the prediction is perfect, else 0.
@@ -66,13 +66,13 @@ def r2(y: Rows, mean: Rows) -> float:
     return float(1.0 - unexplained / total)
 
 
-def _near_one(values: Rows) -> tuple[Rows, Any]:
+def _near_one(values: PerRow) -> tuple[PerRow, Any]:
     """Values divided by a power of two that makes the largest about 1, and its exponent: no square overflows."""
     _, exponent = np.frexp(np.max(np.abs(values), initial=0.0))
     return np.ldexp(values, -exponent), exponent
 
 
-def interval(mean: Rows, std: Rows, level: float) -> tuple[np.ndarray, np.ndarray]:
+def interval(mean: PerRow, std: PerRow, level: float) -> tuple[np.ndarray, np.ndarray]:
     """Ends of the central Gaussian interval of probability `level`, mean ± Φ⁻¹((1 + level)/2) · std, each [N].
 
     Raises `ValueError` unless 0 < level < 1.
@@ -83,13 +83,13 @@ def interval(mean: Rows, std: Rows, level: float) -> tuple[np.ndarray, np.ndarra
     return mean - half, mean + half
 
 
-def coverage(y: Rows, lower: Rows, upper: Rows) -> float:
+def coverage(y: PerRow, lower: PerRow, upper: PerRow) -> float:
     """Share of rows inside their interval, 1/N Σ 1[lowerₙ ≤ yₙ ≤ upperₙ], between 0 and 1."""
     y, lower, upper = _paired(y, lower, upper)
     return float(np.mean((lower <= y) & (y <= upper)))
 
 
-def mean_log_density(y: Rows, mean: Rows, std: Rows) -> float:
+def mean_log_density(y: PerRow, mean: PerRow, std: PerRow) -> float:
     """Mean log density of the truth under Gaussian predictions, 1/N Σ log N(yₙ; μₙ, σₙ²), in nats a row.
 
     `std` is the standard deviation of the target, noise included. Raises `ValueError` unless it is positive.
@@ -100,12 +100,12 @@ def mean_log_density(y: Rows, mean: Rows, std: Rows) -> float:
     return float(np.mean(-0.5 * np.log(2.0 * np.pi) - np.log(std) - 0.5 * ((y - mean) / std) ** 2))
 
 
-def nlpd(y: Rows, mean: Rows, std: Rows) -> float:
+def nlpd(y: PerRow, mean: PerRow, std: PerRow) -> float:
     """Mean negative log predictive density, −1/N Σ log N(yₙ; μₙ, σₙ²), in nats a row: smaller is better."""
     return -mean_log_density(y, mean, std)
 
 
-def calibration(y: Rows, mean: Rows, std: Rows, levels: Iterable[float]) -> Float[np.ndarray, "L"]:
+def calibration(y: PerRow, mean: PerRow, std: PerRow, levels: Iterable[float]) -> Float[np.ndarray, "L"]:
     """Observed coverage of the central Gaussian intervals of each of L levels p, 0 < p < 1.
 
     observed(p) = 1/N Σ 1[|yₙ − μₙ| ≤ z σₙ] with z = Φ⁻¹((1 + p) / 2). Calibrated predictions give observed(p) ≈ p, with
@@ -123,13 +123,13 @@ def calibration(y: Rows, mean: Rows, std: Rows, levels: Iterable[float]) -> Floa
 # ---- Classes ---------------------------------------------------------------------------------------------------------
 
 
-def accuracy(y: Rows, P: Table) -> float:
+def accuracy(y: PerRow, P: Table) -> float:
     """Share of rows whose class is the predicted one, 1/N Σ 1[yₙ = argmax_c P[n, c]], between 0 and 1."""
     y, P = _classified(y, P)
     return float(np.mean(P.argmax(axis=1) == y))
 
 
-def mean_log_probability(y: Rows, P: Table) -> float:
+def mean_log_probability(y: PerRow, P: Table) -> float:
     """Mean log probability of the truth, 1/N Σ log P[n, yₙ], in nats a row: ≤ 0, larger is better.
 
     −inf where a true class has probability 0; log(1/C) is the value of guessing.
@@ -139,7 +139,7 @@ def mean_log_probability(y: Rows, P: Table) -> float:
         return float(np.mean(np.log(P[np.arange(len(y)), y])))
 
 
-def brier(y: Rows, P: Table) -> float:
+def brier(y: PerRow, P: Table) -> float:
     """Brier score 1/N Σₙ Σ_c (P[n, c] − 1[yₙ = c])², from 0 (certain and right) to 2 (certain and wrong).
 
     Brier's definition (1950) sums over all classes: for two classes it is twice (p − y)².
@@ -148,7 +148,7 @@ def brier(y: Rows, P: Table) -> float:
     return float(np.mean(np.sum((P - np.eye(P.shape[1])[y]) ** 2, axis=1)))
 
 
-def calibration_error(y: Rows, P: Table, bins: int = 15) -> float:
+def calibration_error(y: PerRow, P: Table, bins: int = 15) -> float:
     """Expected calibration error of the predicted class, Σ_b N_b/N |accuracy_b − confidence_b|, between 0 and 1.
 
     Over the bins of `reliability` (Guo et al. 2017, equation 3). For calibrated predictions chance alone makes it up to
@@ -159,7 +159,7 @@ def calibration_error(y: Rows, P: Table, bins: int = 15) -> float:
 
 
 def reliability(
-    y: Rows, P: Table, bins: int = 15
+    y: PerRow, P: Table, bins: int = 15
 ) -> tuple[Float[np.ndarray, "B"], Float[np.ndarray, "B"], Int[np.ndarray, "B"]]:
     """Mean confidence, accuracy and number of rows in each of B bins: the first two agree where P is calibrated.
 
@@ -178,7 +178,7 @@ def reliability(
     return means[0], means[1], count
 
 
-def confusion(y: Rows, P: Table) -> Int[np.ndarray, "C C"]:
+def confusion(y: PerRow, P: Table) -> Int[np.ndarray, "C C"]:
     """Entry (i, j) counts the rows of class i whose predicted class is j."""
     y, P = _classified(y, P)
     C = P.shape[1]

@@ -45,7 +45,7 @@ def classes() -> dict[str, Any]:
     """The classes of CONTRIBUTING.md, with what the files that they belong to import."""
     known = {"AbstractStationary": AbstractStationary, "Scale": Scale, "Positive": Positive, "positive": positive}
     known |= {"Float": Float, "Array": Array, "jnp": jnp, "np": np, "special": special, "__name__": __name__}
-    known |= {"AbstractLikelihood": AbstractLikelihood, "Moments": Moments, "Rows": Any, "ClassVar": ClassVar}
+    known |= {"AbstractLikelihood": AbstractLikelihood, "Moments": Moments, "PerRow": Any, "ClassVar": ClassVar}
     for marker in ("class Cauchy", "class Logistic"):
         exec(block(marker), known)
     return known

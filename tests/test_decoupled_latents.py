@@ -21,7 +21,7 @@ from pseudopoint.data import dataset, take
 from pseudopoint.gaussians import MeanPrecision
 from pseudopoint.kernels import Matern52
 from pseudopoint.likelihoods import Gaussian, Heteroscedastic, Softmax
-from pseudopoint.likelihoods.base import AbstractLikelihood, Latent, Moments, Rows
+from pseudopoint.likelihoods.base import AbstractLikelihood, Latent, Moments, PerRow
 from pseudopoint.optimise.minibatch import ExactMean, JointMean, NaturalGradient, OrthogonalNaturalGradient, constant
 from pseudopoint.params import Number, cast, trainable
 from pseudopoint.posteriors import IndependentLatents, Model, Orthogonal, Whitened
@@ -71,7 +71,7 @@ class SideBySide(AbstractLikelihood):
 
     concave: ClassVar[bool] = True
     variance: Float[Number, " C"]
-    noise: Rows = 0.0
+    noise: PerRow = 0.0
 
     @property
     def latents(self) -> int:
@@ -82,7 +82,7 @@ class SideBySide(AbstractLikelihood):
         """With noise of the rows."""
         return SideBySide(self.variance, rows.noise)
 
-    def log_prob(self, f: Latent, y: Rows) -> Rows:
+    def log_prob(self, f: Latent, y: PerRow) -> PerRow:
         """The sum of all."""
         return sum(Gaussian(v + self.noise).log_prob(f[c], y) for c, v in enumerate(self.variance))
 
@@ -90,7 +90,7 @@ class SideBySide(AbstractLikelihood):
         """Of the first."""
         return Gaussian(self.variance[0]).moments(f[0])
 
-    def expectation(self, mean: Latent, variance: Latent, y: Rows) -> Rows:
+    def expectation(self, mean: Latent, variance: Latent, y: PerRow) -> PerRow:
         """The sum of all."""
         return sum(Gaussian(v + self.noise).expectation(mean[c], variance[c], y) for c, v in enumerate(self.variance))
 

@@ -11,7 +11,7 @@ import pytest
 
 from pseudopoint.datasets import DataError, find
 from pseudopoint.reproduce import Job, experiment, experiments_folder, names, reproduce, stored_folder
-from pseudopoint.reproduce.rows import Rows
+from pseudopoint.reproduce.rows import StoredRows
 from pseudopoint.reproduce.summary import summary
 
 _DATA = Path(os.environ.get("PSEUDOPOINT_DATA") or Path(__file__).parents[2] / "shared" / "data")
@@ -52,7 +52,7 @@ def test_an_experiment_imports_no_other(name):
 def test_stored_rows_are_those_of_the_full_run(name):
     """A changed config or case would leave them out."""
     module = experiment(name, FOLDER)
-    rows = Rows(stored_folder(FOLDER) / f"{name}.jsonl", module, module.FULL)
+    rows = StoredRows(stored_folder(FOLDER) / f"{name}.jsonl", module, module.FULL)
     assert rows.others == 0
     if rows.rows():
         head, *body = module.table(rows.rows())

@@ -14,7 +14,7 @@ from pseudopoint.kernels import Matern52
 from pseudopoint.likelihoods import Gaussian
 from pseudopoint.params import cast
 from pseudopoint.posteriors import Model
-from pseudopoint.recipes.candidates import Rows, State, sample_of
+from pseudopoint.recipes.candidates import Sample, State, sample_of
 from pseudopoint.recipes.prior import LengthscalePrior
 from pseudopoint.recipes.race import Race
 from pseudopoint.recipes.search import LEAST, SAMPLE, TIMES, _most_rows, _Search
@@ -31,10 +31,10 @@ NOISE = 0.1 * RNG.normal(size=70)
 Y = np.sin(2 * X[:, 0]) + X[:, 1] + NOISE
 
 
-def race_and_rows(y) -> tuple[Race, Rows, Rows]:
+def race_and_rows(y) -> tuple[Race, Sample, Sample]:
     """A race of 40 rows, these, and all 70."""
     data = dataset(X, y, dtype="float64")
-    few, more = (Rows.of_sample(sample_of(data, size, 0), np.zeros(3), -np.inf) for size in (40, 70))
+    few, more = (Sample.of_rows(sample_of(data, size, 0), np.zeros(3), -np.inf) for size in (40, 70))
     return Race(few, GPRegressor(lengthscale_prior=np.inf)._settings()), few, more
 
 

@@ -16,15 +16,15 @@ __all__ = ["DEGREES", "best_scale_and_degrees", "expected_precisions", "gain_ove
 DEGREES = (2.1, 200.0)  # of freedom: the variance of y exists, and Student-t noise is normal for all purposes
 LEAST_VARIANCE = 1e-8
 
-Rows = Float[np.ndarray, " N"]
+PerRow = Float[np.ndarray, " N"]
 
 
-def expected_precisions(squared: Rows, variance: float | Rows, degrees: float) -> Rows:
+def expected_precisions(squared: PerRow, variance: float | PerRow, degrees: float) -> PerRow:
     """E ρᵢ = (ν + 1)/(ν + E(yᵢ − fᵢ)²/σ²) for `squared` = E(yᵢ − fᵢ)² under q(f)."""
     return (degrees + 1) / (degrees + squared / variance)
 
 
-def mixture_terms(precision: Rows, weight: Rows, variance: float, degrees: float) -> float:
+def mixture_terms(precision: PerRow, weight: PerRow, variance: float, degrees: float) -> float:
     """What the bound has beside that of a Gaussian likelihood of variance σ² for rows of the weights wᵢ E ρᵢ:
         Σ wᵢ [½ E log ρᵢ − KL[q(ρᵢ) ‖ p(ρᵢ)] + ½ (E ρᵢ − 1) log 2πσ²]
     at the q(ρᵢ) of shape a = (ν + 1)/2 and mean E ρᵢ. With r = E ρᵢ and h = ν/2, ½ E log ρ − KL is
@@ -35,7 +35,7 @@ def mixture_terms(precision: Rows, weight: Rows, variance: float, degrees: float
     return float(weight @ (own + 0.5 * (r - 1) * np.log(2 * np.pi * variance)))
 
 
-def best_scale_and_degrees(squared: Rows, weight: Rows, variance: float, degrees: float) -> tuple[float, float]:
+def best_scale_and_degrees(squared: PerRow, weight: PerRow, variance: float, degrees: float) -> tuple[float, float]:
     """σ² and ν at which the bound is highest for a given q(f), with q(ρ) at its best, from a start:
         Σ wᵢ log T(E(yᵢ − fᵢ)²),    T(r²) the Student-t density of scale σ and ν degrees of freedom at a distance r.
     There Σ wᵢ E ρᵢ = Σ wᵢ. ν is within `DEGREES`.
@@ -59,7 +59,7 @@ def best_scale_and_degrees(squared: Rows, weight: Rows, variance: float, degrees
     return float(best), float(nu)
 
 
-def gain_over_normal(squared: Rows, weight: Rows, degrees: float) -> float:
+def gain_over_normal(squared: PerRow, weight: PerRow, degrees: float) -> float:
     """Σ wᵢ (log T(rᵢ) − log N(rᵢ; 0, s²)) of distances rᵢ with these squares, nats: how much better the best Student-t
     density, found from a start at ν = `degrees`, describes them than the best normal one does."""
     variance = float(np.average(squared, weights=weight))

@@ -25,7 +25,6 @@ class Additive(AbstractKernel):
     variance: Scale = positive(default=1.0)
 
     def ard(self, D: int) -> AbstractKernel:
-        """One lengthscale and one variance for each of D columns."""
         wide = [np.broadcast_to(np.asarray(x), (D,)) for x in (self.lengthscale, self.variance)]
         return eqx.tree_at(lambda k: [k.lengthscale, k.variance], self, wide)
 

@@ -155,14 +155,12 @@ class AbstractCombination(AbstractKernel):
         return self.symbol.join([_nested(k, brief, self.precedence + (i > 0)) for i, k in enumerate(self.kernels)])
 
     def ard(self, D: int) -> AbstractKernel:
-        """Of every part."""
         return type(self)(tuple(k.ard(D) for k in self.kernels))  # pyright: ignore[reportCallIssue]
 
     def __call__(self, X: Float[Array, "N D"], Z: Float[Array, "M D"]) -> Float[Array, "N M"]:
         return reduce(self.operation, [k(X, Z) for k in self.kernels])
 
     def prepare(self, Z: Float[Array, "M D"]) -> tuple:
-        """Z for every part."""
         return tuple(k.prepare(Z) for k in self.kernels)
 
     def from_prepared(self, prepared: tuple, X: Float[Array, "N D"]) -> Float[Array, "M N"]:
@@ -215,15 +213,12 @@ class AbstractOfRows(AbstractKernel):
         return self.wide()(self.seen(X), self.seen(Z))
 
     def prepare(self, Z: Float[Array, "M D"]) -> Any:
-        """Of what it sees."""
         return self.wide().prepare(self.seen(Z))
 
     def from_prepared(self, prepared: Any, X: Float[Array, "N D"]) -> Float[Array, "M N"]:
-        """[k(zᵢ, xⱼ)] of what it sees."""
         return self.wide().from_prepared(prepared, self.seen(X))
 
     def diag(self, X: Float[Array, "N D"]) -> Float[Array, " N"]:
-        """k(x, x) of what it sees."""
         return self.wide().diag(self.seen(X))
 
 
@@ -234,7 +229,6 @@ class On(AbstractOfRows):
     columns: tuple[int, ...] = eqx.field(static=True)
 
     def expression(self, brief: bool) -> str:
-        """kernel.on(…)."""
         return f"{_nested(self.kernel, brief, 2)}.on({', '.join(map(str, self.columns))})"
 
     def ard(self, D: int) -> AbstractKernel:
@@ -242,13 +236,11 @@ class On(AbstractOfRows):
         return On(self.kernel.ard(len(self.columns)), self.columns)
 
     def inner_columns(self, D: int) -> int:
-        """As many as it has."""
         if any(not -D <= column < D for column in self.columns):
             raise ValueError(f"a kernel is on columns {self.columns}, but the inputs have {D}, which are 0 to {D - 1}")
         return len(self.columns)
 
     def seen(self, X: Float[Array, "N D"]) -> Float[Array, "N K"]:
-        """The chosen columns."""
         self.inner_columns(X.shape[1])  # JAX would clamp an index out of range
         return X[:, self.columns]
 
@@ -266,7 +258,6 @@ class InUnits(AbstractOfRows):
     learned: bool = eqx.field(static=True, default=False)
 
     def ard(self, D: int) -> AbstractKernel:
-        """Of the kernel inside."""
         return InUnits(self.kernel.ard(D), self.mean, self.scale)
 
     def beside(self, make: Callable[[Any], AbstractKernel], lengthscale: Any) -> AbstractKernel:
@@ -274,7 +265,6 @@ class InUnits(AbstractOfRows):
         return InUnits(make(lengthscale * self.scale), self.mean, self.scale)
 
     def seen(self, X: Float[Array, "N D"]) -> Float[Array, "N K"]:
-        """The rows in their units."""
         return X * self.scale + self.mean
 
 

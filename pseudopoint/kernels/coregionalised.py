@@ -32,7 +32,6 @@ class Coregionalised(AbstractKernel):
         return Coregionalised(tuple(kernel.ard(D - 1) for kernel in self.kernels), self.W, self.mixed)
 
     def inner_columns(self, D: int) -> int:
-        """All but the last."""
         if D < 2:
             raise ValueError("Coregionalised needs inputs of at least two columns, the last of which is the output's")
         return D - 1

@@ -129,7 +129,6 @@ class Hamming(AbstractKernel):
     variance: Positive = positive(default=1.0)
 
     def ard(self, D: int) -> AbstractKernel:
-        """One lengthscale for each of D columns."""
         return eqx.tree_at(lambda k: k.lengthscale, self, np.broadcast_to(np.asarray(self.lengthscale), (D,)))
 
     def __call__(self, X: Float[Array, "N D"], Z: Float[Array, "M D"]) -> Float[Array, "N M"]:
@@ -181,7 +180,6 @@ class Changepoint(AbstractKernel):
     column: int = eqx.field(static=True, default=0)
 
     def ard(self, D: int) -> AbstractKernel:
-        """Of the kernels inside."""
         before, after = self.kernels
         return Changepoint((before.ard(D), after.ard(D)), self.location, self.width, self.column)
 

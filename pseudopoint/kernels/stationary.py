@@ -64,7 +64,6 @@ class AbstractOfDistance(AbstractKernel):
     variance: eqx.AbstractVar[Positive]
 
     def ard(self, D: int) -> AbstractKernel:
-        """One lengthscale for each of D columns."""
         return eqx.tree_at(lambda k: k.lengthscale, self, np.broadcast_to(np.asarray(self.lengthscale), (D,)))
 
     @abstractmethod
@@ -79,7 +78,6 @@ class AbstractOfDistance(AbstractKernel):
         return self.from_prepared(self.prepare(X), Z)
 
     def prepare(self, Z: Float[Array, "M D"]) -> Anchored:
-        """The places of Z with their centre."""
         return anchored(self.placed(Z))
 
     def from_prepared(self, prepared: Anchored, X: Float[Array, "N D"]) -> Float[Array, "M N"]:
@@ -94,7 +92,6 @@ class AbstractStationary(AbstractOfDistance):
     """k(x, z) = variance · κ(r²), r² = Σ_d (x_d − z_d)²/lengthscale_d²."""
 
     def placed(self, X: Float[Array, "N D"]) -> Float[Array, "N K"]:
-        """X/ℓ."""
         return X / self.lengthscale
 
 
@@ -165,7 +162,6 @@ class Periodic(AbstractOfDistance):
     period: Scale = positive(default=1.0)
 
     def placed(self, X: Float[Array, "N D"]) -> Float[Array, "N K"]:
-        """φ(X)."""
         period = jnp.broadcast_to(self.period, X.shape).astype(X.dtype)
         angle = (2 * jnp.pi) * (lax.rem(X, period) / period)  # the remainder is exact: far from 0 no digit is lost
         return jnp.concatenate([jnp.cos(angle) / self.lengthscale, jnp.sin(angle) / self.lengthscale], axis=1)

@@ -44,7 +44,6 @@ class Tied(AbstractOfRows):
         return None if inside is None else inside[list(self.groups)] / np.asarray(self.scale)
 
     def inner_columns(self, D: int) -> int:
-        """The number of groups."""
         if D != len(self.groups):
             raise ValueError(f"a kernel ties {len(self.groups)} columns, but the inputs have {D}")
         return max(self.groups, default=-1) + 1
@@ -58,5 +57,4 @@ class Tied(AbstractOfRows):
         return eqx.tree_at(at, self.kernel, list(shared.values())) if shared else self.kernel
 
     def seen(self, X: Float[Array, "N D"]) -> Float[Array, "N K"]:
-        """scale ∘ x."""
         return X * self.scale

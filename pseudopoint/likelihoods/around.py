@@ -6,7 +6,7 @@ from jaxtyping import Float
 
 from ..means import AbstractMean
 from ..params import Number
-from .base import AbstractLikelihood, Latent, Moments, Rows
+from .base import AbstractLikelihood, Latent, Moments, PerRow
 from .offset import Offset
 from .wrapper import AbstractWrapper
 
@@ -40,7 +40,7 @@ class Around(AbstractWrapper):
         """p(y | f + mᵢ)."""
         return Offset(self.likelihood.at(rows), self.mean(rows.X))
 
-    def log_prob(self, f: Latent, y: Rows) -> Rows:
+    def log_prob(self, f: Latent, y: PerRow) -> PerRow:
         """That of the likelihood inside, of f + m(x)."""
         return self.likelihood.log_prob(f, y)
 

@@ -13,7 +13,7 @@ from .quadrature import expect, expect_bounded, in_blocks, log_expect
 
 __all__ = ["AbstractLikelihood", "Moments"]
 
-Rows = Float[Number, "..."]
+PerRow = Float[Number, "..."]
 Latent = Float[Number, "..."] | Float[Number, "C ..."]
 Slopes = tuple[Latent, Latent]
 
@@ -21,8 +21,8 @@ Slopes = tuple[Latent, Latent]
 class Moments(NamedTuple):
     """Predictive mean and variance of y, each [N]."""
 
-    mean: Rows
-    variance: Rows
+    mean: PerRow
+    variance: PerRow
 
 
 class AbstractLikelihood(Readable):
@@ -79,12 +79,12 @@ class AbstractLikelihood(Readable):
         return 0
 
     @property
-    def gaussian_noise(self) -> Rows | None:
+    def gaussian_noise(self) -> PerRow | None:
         """The noise variance σ² where y = f + N(0, σ²), one number or after `at` one a row: then the posterior is known
         in closed form. None for all other likelihoods."""
         return None
 
-    def parts(self) -> tuple["AbstractLikelihood", Rows | None]:
+    def parts(self) -> tuple["AbstractLikelihood", PerRow | None]:
         """The likelihood without the constant mean that an `Offset` adds to f, and that constant, or None."""
         return self, None
 
@@ -102,7 +102,7 @@ class AbstractLikelihood(Readable):
         """The mean m(X) of the latent functions that an `Around` adds, None for others."""
         return None
 
-    def with_parts(self, likelihood: "AbstractLikelihood", constant: Rows | None) -> "AbstractLikelihood":
+    def with_parts(self, likelihood: "AbstractLikelihood", constant: PerRow | None) -> "AbstractLikelihood":
         """The likelihood of other `parts`."""
         return likelihood
 
@@ -111,27 +111,27 @@ class AbstractLikelihood(Readable):
         return self
 
     @abstractmethod
-    def log_prob(self, f: Latent, y: Rows) -> Rows:
+    def log_prob(self, f: Latent, y: PerRow) -> PerRow:
         """log p(y | f)."""
 
     @abstractmethod
     def moments(self, f: Latent) -> Moments:
         """Mean and variance of y given f."""
 
-    def cdf(self, f: Latent, y: Rows) -> Rows:
+    def cdf(self, f: Latent, y: PerRow) -> PerRow:
         """P(Y ≤ y | f). By SciPy on NumPy arrays, outside of JAX's programs, as all of `intervals.py`."""
         raise NotImplementedError(f"{type(self).__name__} has no cdf, so it has no intervals")
 
-    def peak_hint(self, y: Rows) -> tuple[Rows, Rows]:
+    def peak_hint(self, y: PerRow) -> tuple[PerRow, PerRow]:
         """Where in f the likelihood of y changes, and over what distance. It only guides quadrature."""
         return jnp.zeros_like(y), jnp.ones_like(y)
 
-    def expectation(self, mean: Latent, variance: Latent, y: Rows) -> Rows:
+    def expectation(self, mean: Latent, variance: Latent, y: PerRow) -> PerRow:
         """E[log p(y | f)] for f ~ N(mean, variance): the data's term in every variational bound. By Gauss–Hermite with
         20 nodes unless there is a closed form."""
         return expect(lambda f: self.log_prob(f, y), mean, variance)
 
-    def log_density(self, mean: Latent, variance: Latent, y: Rows) -> Rows:
+    def log_density(self, mean: Latent, variance: Latent, y: PerRow) -> PerRow:
         """log E[p(y | f)] for f ~ N(mean, variance): the predictive log density (or probability) of y."""
         return log_expect(lambda f: self.log_prob(f, y), mean, variance, *self.peak_hint(y))
 
@@ -150,27 +150,27 @@ class AbstractLikelihood(Readable):
         `predict`, unless the tails of y are too heavy for them."""
         return self.predict(mean, variance)
 
-    def predictive_cdf(self, mean: Latent, variance: Latent, y: Rows) -> Rows:
+    def predictive_cdf(self, mean: Latent, variance: Latent, y: PerRow) -> PerRow:
         """P(Y ≤ y) = E[P(Y ≤ y | f)] for f ~ N(mean, variance); NumPy arrays."""
         centre, width = (x.reshape(np.shape(y)) for x in in_blocks(_peak_hint, self, np.ravel(y)))
         return expect_bounded(lambda f: self.cdf(f, y), mean, variance, centre, width)
 
-    def shrinkage(self, residual: Rows, weight: Rows) -> Rows:
+    def shrinkage(self, residual: PerRow, weight: PerRow) -> PerRow:
         """v* ∈ (0, 1], by which the tight bound multiplies the residual variance dᵢ (methods a.1). 1 unless
         `shrinks`."""
         return jnp.ones_like(residual)
 
-    def expectation_gradients(self, mean: Latent, variance: Latent, y: Rows) -> Slopes:
+    def expectation_gradients(self, mean: Latent, variance: Latent, y: PerRow) -> Slopes:
         """∂/∂mean and ∂/∂variance of `expectation`. The curvature of a row is β = −2 ∂/∂variance."""
         total = lambda mean, variance: jnp.sum(self.expectation(mean, variance, y))
         return jax.grad(total, (0, 1))(mean, variance)
 
-    def majoriser(self, mean: Latent, variance: Latent, y: Rows, slopes: Slopes) -> Latent:
+    def majoriser(self, mean: Latent, variance: Latent, y: PerRow, slopes: Slopes) -> Latent:
         """A curvature ω with which a step of the mean of size 1 (nearly) always goes up (methods d.3). |β| unless a
         likelihood knows better. `slopes` are the gradients of `expectation` there."""
         return jnp.abs(2 * slopes[1])
 
-    def curvature_along(self, y: Rows, slopes: Slopes, v: Latent) -> Latent:
+    def curvature_along(self, y: PerRow, slopes: Slopes, v: Latent) -> Latent:
         """W v, where W [C, C] is an upper bound of −E ∂² log p(y | f)/∂f∂fᵀ at each row, for directions v [C, N]. For
         `coupled` likelihoods; `slopes` are those of `majoriser`."""
         raise NotImplementedError(f"the latent functions of {type(self).__name__} are not coupled")

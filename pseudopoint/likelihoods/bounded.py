@@ -12,7 +12,7 @@ from jaxtyping import Array, Float
 from scipy.special import betainc, expit, logit, ndtr, ndtri
 
 from ..params import Number, known, positive, real
-from .base import AbstractLikelihood, Latent, Moments, Rows
+from .base import AbstractLikelihood, Latent, Moments, PerRow
 from .quadrature import log_expect
 
 __all__ = ["AbstractClasses", "Bernoulli", "Beta", "Ordinal"]
@@ -54,7 +54,7 @@ def _class_moments(log_probabilities):
 
 
 @jax.custom_jvp
-def _log_sigmoid(x: Rows) -> Rows:
+def _log_sigmoid(x: PerRow) -> PerRow:
     """log σ(x) = min(x, 0) − log(1 + e^{−|x|}), with derivative σ(−x). JAX's own takes two exponentials for each."""
     return jnp.minimum(x, 0) - jnp.log1p(jnp.exp(-jnp.abs(x)))
 
@@ -85,12 +85,12 @@ class Bernoulli(AbstractClasses):
     def classes(self) -> int:
         return 2
 
-    def log_prob(self, f: Rows, y: Rows) -> Rows:
+    def log_prob(self, f: PerRow, y: PerRow) -> PerRow:
         """log σ(±f) or log Φ(±f), with the sign of 2y − 1."""
         signed = (2 * y - 1) * f
         return _log_sigmoid(signed) if self.link == "logit" else log_ndtr(signed)
 
-    def log_density(self, mean: Rows, variance: Rows, y: Rows) -> Rows:
+    def log_density(self, mean: PerRow, variance: PerRow, y: PerRow) -> PerRow:
         """log Φ(±μ/√(1 + v)) for the probit; by quadrature for the logit."""
         if self.link == "probit":
             return log_ndtr((2 * y - 1) * mean / jnp.sqrt(1 + variance))
@@ -155,15 +155,15 @@ class Ordinal(AbstractClasses):
         top = log_ndtr(b)
         return top + jnp.log1p(-jnp.exp(jnp.minimum(log_ndtr(a) - top, -1e-30)))
 
-    def log_prob(self, f: Rows, y: Rows) -> Rows:
+    def log_prob(self, f: PerRow, y: PerRow) -> PerRow:
         """log [Φ((e_y − f)/s) − Φ((e_{y−1} − f)/s)]."""
         return self._log_mass(f, self.scale, y)
 
-    def log_density(self, mean: Rows, variance: Rows, y: Rows) -> Rows:
+    def log_density(self, mean: PerRow, variance: PerRow, y: PerRow) -> PerRow:
         """As `log_prob`, with s² + v for s²."""
         return self._log_mass(mean, jnp.sqrt(self.scale**2 + variance), y)
 
-    def predictive_cdf(self, mean: Rows, variance: Rows, y: Rows) -> Rows:
+    def predictive_cdf(self, mean: PerRow, variance: PerRow, y: PerRow) -> PerRow:
         """Φ((e_y − μ)/√(s² + v))."""
         return ndtr((np.asarray(self._ends(y)[1]) - mean) / np.sqrt(self.scale**2 + variance))
 
@@ -181,22 +181,22 @@ class Beta(AbstractLikelihood):
     def _shapes(self, f):
         return self.scale * jax.nn.sigmoid(f), self.scale * jax.nn.sigmoid(-f)
 
-    def log_prob(self, f: Rows, y: Rows) -> Rows:
+    def log_prob(self, f: PerRow, y: PerRow) -> PerRow:
         """(α − 1) log y + (β − 1) log(1 − y) − log B(α, β), α = s σ(f), β = s σ(−f)."""
         alpha, beta = self._shapes(f)
         log_beta = gammaln(alpha) + gammaln(beta) - gammaln(self.scale)
         return (alpha - 1) * jnp.log(y) + (beta - 1) * jnp.log1p(-y) - log_beta
 
-    def moments(self, f: Rows) -> Moments:
+    def moments(self, f: PerRow) -> Moments:
         """m, m(1 − m)/(s + 1)."""
         m = jax.nn.sigmoid(f)
         return Moments(m, m * jax.nn.sigmoid(-f) / (self.scale + 1))
 
-    def cdf(self, f: Rows, y: Rows) -> Rows:
+    def cdf(self, f: PerRow, y: PerRow) -> PerRow:
         """I_y(α, β)."""
         alpha, beta = (np.maximum(self.scale * expit(sign * f), 1e-30) for sign in (1, -1))  # NaN at 0
         return betainc(alpha, beta, y)
 
-    def peak_hint(self, y: Rows) -> tuple[Rows, Rows]:
+    def peak_hint(self, y: PerRow) -> tuple[PerRow, PerRow]:
         """logit y, 1/√((s + 1) y(1 − y))."""
         return jnp.log(y) - jnp.log1p(-y), 1 / jnp.sqrt((self.scale + 1) * y * (1 - y))

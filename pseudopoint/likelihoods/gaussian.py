@@ -8,7 +8,7 @@ from jaxtyping import Float
 from scipy.special import ndtr
 
 from ..params import Number, positive, real
-from .base import AbstractLikelihood, Moments, Rows, Slopes
+from .base import AbstractLikelihood, Moments, PerRow, Slopes
 from .quadrature import expect_bounded, log_expect
 
 __all__ = ["NOISE_FLOOR", "Gaussian", "GaussianPerOutput", "Heteroscedastic", "LogScale"]
@@ -26,10 +26,10 @@ class Gaussian(AbstractLikelihood):
     additive: ClassVar[bool] = True
     concave: ClassVar[bool] = True
     shrinks: ClassVar[bool] = True
-    variance: Rows = positive(NOISE_FLOOR, default=0.1)
+    variance: PerRow = positive(NOISE_FLOOR, default=0.1)
 
     @property
-    def gaussian_noise(self) -> Rows:
+    def gaussian_noise(self) -> PerRow:
         """σ²."""
         return self.variance
 
@@ -37,35 +37,35 @@ class Gaussian(AbstractLikelihood):
         """σ² + noiseᵢ."""
         return Gaussian(self.variance + rows.noise)
 
-    def log_prob(self, f: Rows, y: Rows) -> Rows:
+    def log_prob(self, f: PerRow, y: PerRow) -> PerRow:
         """−½ log 2πσ² − (y − f)²/(2σ²)."""
         return _log_normal(y, f, self.variance)
 
-    def moments(self, f: Rows) -> Moments:
+    def moments(self, f: PerRow) -> Moments:
         """f, σ²."""
         return Moments(f, self.variance + jnp.zeros_like(f))
 
-    def cdf(self, f: Rows, y: Rows) -> Rows:
+    def cdf(self, f: PerRow, y: PerRow) -> PerRow:
         """Φ((y − f)/σ)."""
         return ndtr((y - f) / np.sqrt(self.variance))
 
-    def expectation(self, mean: Rows, variance: Rows, y: Rows) -> Rows:
+    def expectation(self, mean: PerRow, variance: PerRow, y: PerRow) -> PerRow:
         """log N(y; mean, σ²) − variance/(2σ²)  (Kobe 2.25)."""
         return self.log_prob(mean, y) - 0.5 * variance / self.variance
 
-    def log_density(self, mean: Rows, variance: Rows, y: Rows) -> Rows:
+    def log_density(self, mean: PerRow, variance: PerRow, y: PerRow) -> PerRow:
         """log N(y; mean, variance + σ²)."""
         return _log_normal(y, mean, variance + self.variance)
 
-    def predict(self, mean: Rows, variance: Rows) -> Moments:
+    def predict(self, mean: PerRow, variance: PerRow) -> Moments:
         """mean, variance + σ²."""
         return Moments(mean, variance + self.variance)
 
-    def predictive_cdf(self, mean: Rows, variance: Rows, y: Rows) -> Rows:
+    def predictive_cdf(self, mean: PerRow, variance: PerRow, y: PerRow) -> PerRow:
         """Φ((y − mean)/√(variance + σ²))."""
         return ndtr((y - mean) / np.sqrt(variance + self.variance))
 
-    def shrinkage(self, residual: Rows, weight: Rows) -> Rows:
+    def shrinkage(self, residual: PerRow, weight: PerRow) -> PerRow:
         """v* = 1/(1 + wᵢdᵢ/σ²), the optimum in closed form (Titsias 2025; methods a.1, a.2)."""
         return 1 / (1 + weight * residual / self.variance)
 
@@ -90,7 +90,7 @@ class GaussianPerOutput(AbstractLikelihood):
     variance: Float[Number, " P"] = positive(NOISE_FLOOR)
 
     @property
-    def gaussian_noise(self) -> Rows:
+    def gaussian_noise(self) -> PerRow:
         """σ²_p of each output, [P]."""
         return self.variance
 
@@ -106,7 +106,7 @@ class GaussianPerOutput(AbstractLikelihood):
     predict = _of_outputs("predict")
     predictive_cdf = _of_outputs("predictive_cdf")
 
-    def _leading(self, f: Rows) -> Any:
+    def _leading(self, f: PerRow) -> Any:
         return self.variance.reshape((-1,) + (1,) * (np.ndim(f) - 1))
 
 
@@ -130,7 +130,7 @@ class Heteroscedastic(AbstractLikelihood):
     def latents(self) -> int:
         return 2
 
-    def log_prob(self, f: Two, y: Rows) -> Rows:
+    def log_prob(self, f: Two, y: PerRow) -> PerRow:
         """log N(y; f₁, s² e^{2f₂})."""
         return -0.5 * jnp.log(2 * jnp.pi * self.scale**2) - f[1] - 0.5 * self._misfit((y - f[0]) ** 2, -2 * f[1])
 
@@ -141,12 +141,12 @@ class Heteroscedastic(AbstractLikelihood):
         """f₁, s² e^{2f₂}."""
         return Moments(f[0], self.scale**2 * jnp.exp(2 * f[1]))
 
-    def expectation(self, mean: Two, variance: Two, y: Rows) -> Rows:
+    def expectation(self, mean: Two, variance: Two, y: PerRow) -> PerRow:
         """−½ log 2πs² − μ₂ − ((y − μ₁)² + v₁) e^{−2μ₂ + 2v₂}/(2s²), exactly."""
         misfit = self._misfit((y - mean[0]) ** 2 + variance[0], 2 * variance[1] - 2 * mean[1])
         return -0.5 * jnp.log(2 * jnp.pi * self.scale**2) - mean[1] - 0.5 * misfit
 
-    def majoriser(self, mean: Two, variance: Two, y: Rows, slopes: Slopes) -> Two:
+    def majoriser(self, mean: Two, variance: Two, y: PerRow, slopes: Slopes) -> Two:
         """ω = [E e^{−2f₂}/s², max(β₂, 2)], with β₁ = E e^{−2f₂}/s² itself and β₂ = 2 E (y − f₁)² e^{−2f₂}/s².
 
         2 is the expected Fisher information of a log standard deviation. If a residual happens to be small, β₂ is
@@ -156,7 +156,7 @@ class Heteroscedastic(AbstractLikelihood):
         misfit = self._misfit((y - mean[0]) ** 2 + variance[0], 2 * variance[1] - 2 * mean[1])
         return jnp.stack([precision, jnp.maximum(2 * misfit, 2)])
 
-    def log_density(self, mean: Two, variance: Two, y: Rows) -> Rows:
+    def log_density(self, mean: Two, variance: Two, y: PerRow) -> PerRow:
         """log E N(y; μ₁, v₁ + s² e^{2f₂}) over f₂."""
         given = lambda f2: _log_normal(y, mean[0], variance[0] + self.scale**2 * jnp.exp(2 * f2))
         return log_expect(given, mean[1], variance[1], *self._where(mean, y))
@@ -169,7 +169,7 @@ class Heteroscedastic(AbstractLikelihood):
         """μ₁, v₁ + s² e^{2μ₂ + 2v₂}."""
         return Moments(mean[0], variance[0] + self.scale**2 * jnp.exp(2 * mean[1] + 2 * variance[1]))
 
-    def predictive_cdf(self, mean: Two, variance: Two, y: Rows) -> Rows:
+    def predictive_cdf(self, mean: Two, variance: Two, y: PerRow) -> PerRow:
         """E Φ((y − μ₁)/√(v₁ + s² e^{2f₂})) over f₂."""
         std = lambda f2: np.sqrt(variance[0] + self.scale**2 * np.exp(2 * f2))
         given = lambda f2: ndtr((y - mean[0]) / std(f2))
@@ -191,32 +191,32 @@ class LogScale(AbstractLikelihood):
         """known + noiseᵢ."""
         return LogScale(self.scale, self.known + rows.noise)
 
-    def _noise(self, f: Rows) -> Rows:
+    def _noise(self, f: PerRow) -> PerRow:
         return self.scale**2 * jnp.exp(2 * f)
 
-    def log_prob(self, f: Rows, y: Rows) -> Rows:
+    def log_prob(self, f: PerRow, y: PerRow) -> PerRow:
         """log N(e; 0, known + s² e^{2f}), in logarithms: e^{2f} may overflow."""
         tiny = float(jnp.finfo(jnp.result_type(f)).tiny)
         log_variance = jnp.logaddexp(jnp.log(self.known + tiny), 2 * (f + jnp.log(self.scale)))
         return -0.5 * (jnp.log(2 * jnp.pi) + log_variance + y**2 * jnp.exp(-log_variance))
 
-    def moments(self, f: Rows) -> Moments:
+    def moments(self, f: PerRow) -> Moments:
         """0, known + s² e^{2f}."""
         return Moments(jnp.zeros_like(f), self.known + self._noise(f))
 
-    def cdf(self, f: Rows, y: Rows) -> Rows:
+    def cdf(self, f: PerRow, y: PerRow) -> PerRow:
         """Φ(e/√(known + s² e^{2f}))."""
         return ndtr(y / np.sqrt(self.known + self.scale**2 * np.exp(2 * f)))
 
-    def peak_hint(self, y: Rows) -> tuple[Rows, Rows]:
+    def peak_hint(self, y: PerRow) -> tuple[PerRow, PerRow]:
         """Where the noise would be as large as the residual."""
         return jnp.log(jnp.abs(y) + 1e-3 * self.scale) - jnp.log(self.scale), jnp.ones_like(y)
 
-    def predict(self, mean: Rows, variance: Rows) -> Moments:
+    def predict(self, mean: PerRow, variance: PerRow) -> Moments:
         """0, known + s² e^{2μ + 2v}."""
         return Moments(jnp.zeros_like(mean), self.known + self._noise(mean + variance))
 
-    def majoriser(self, mean: Rows, variance: Rows, y: Rows, slopes: Slopes) -> Rows:
+    def majoriser(self, mean: PerRow, variance: PerRow, y: PerRow, slopes: Slopes) -> PerRow:
         """ω = max(|β|, 2r²), r the share of the noise in the variance of e at the mean of f: 2r² is the expected Fisher
         information, −E ∂² log p(e | f)/∂f². If a residual happens to be small, |β| is far below it."""
         noise = self._noise(mean)

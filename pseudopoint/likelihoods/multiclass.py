@@ -11,7 +11,7 @@ from jax.scipy.special import log_ndtr, logsumexp
 from jaxtyping import Array, Float
 
 from ..params import Number, bounded
-from .base import Rows, Slopes
+from .base import PerRow, Slopes
 from .bounded import AbstractClasses
 from .quadrature import expect, plus_gumbel, rule
 
@@ -37,7 +37,7 @@ class AbstractRace(AbstractClasses):
     def latents(self) -> int:
         return self.members
 
-    def log_density(self, mean: Several, variance: Several, y: Rows) -> Rows:
+    def log_density(self, mean: Several, variance: Several, y: PerRow) -> PerRow:
         return self._of(self.log_probabilities(mean, variance), y)
 
     def _own(self, a, y):
@@ -57,14 +57,14 @@ class RobustMax(AbstractRace):
     epsilon: Float[Number, ""] = bounded(1e-6, 0.5, "learn_epsilon", default=1e-3)
     learn_epsilon: bool = eqx.field(static=True, default=False)
 
-    def log_prob(self, f: Several, y: Rows) -> Rows:
+    def log_prob(self, f: Several, y: PerRow) -> PerRow:
         """log(1 − ε) or log(ε/(C − 1))."""
         return jnp.where(jnp.argmax(f, axis=0) == y, jnp.log1p(-self.epsilon), self._log_wrong())
 
     def _log_wrong(self):
         return jnp.log(self.epsilon / (self.members - 1))
 
-    def expectation(self, mean: Several, variance: Several, y: Rows) -> Rows:
+    def expectation(self, mean: Several, variance: Several, y: PerRow) -> PerRow:
         """p log(1 − ε) + (1 − p) log(ε/(C − 1)), p = P(f_y is largest) = E_{f_y} Π_{j≠y} Φ((f_y − μⱼ)/√vⱼ), by
         Gauss–Hermite with 20 nodes over f_y."""
         others, std = 1 - self._own(mean, y), jnp.sqrt(jnp.maximum(variance, 1e-12))
@@ -127,11 +127,11 @@ class Softmax(AbstractRace):
         level = np.log(np.bincount(y.astype(int), weights=weight, minlength=self.members) + 0.5)
         return level - level.mean()
 
-    def log_prob(self, f: Several, y: Rows) -> Rows:
+    def log_prob(self, f: Several, y: PerRow) -> PerRow:
         """f_y − log Σ e^{fⱼ}."""
         return self._of(f, y) - logsumexp(f, axis=0)
 
-    def expectation(self, mean: Several, variance: Several, y: Rows) -> Rows:
+    def expectation(self, mean: Several, variance: Several, y: PerRow) -> PerRow:
         """μ_y − E log Σ e^{fⱼ}: each Fⱼ(t) in closed form (`plus_gumbel`), 44 trapezoids for E max.
 
         The error of the value, and of its gradients, is 1e-8 (1 + |value|) for variances up to 100 in any mixture, 3e-7
@@ -160,7 +160,7 @@ class Softmax(AbstractRace):
         log_p = jnp.where(wide, jnp.log(jnp.where(wide, p, 1)), rare)
         return log_p - logsumexp(log_p, axis=0)
 
-    def majoriser(self, mean: Several, variance: Several, y: Rows, slopes: Slopes) -> Several:
+    def majoriser(self, mean: Several, variance: Several, y: PerRow, slopes: Slopes) -> Several:
         """ω_c = E p_c, or 2 E p_c(1 − p_c) in rows where one class has more than half.
 
         Both diag(p) and 2 diag(p(1 − p)) are upper bounds of diag(p) − ppᵀ, the curvature of all latent functions
@@ -170,7 +170,7 @@ class Softmax(AbstractRace):
         p = self._own(mean, y) - slopes[0]
         return jnp.maximum(jnp.where(jnp.max(p, axis=0) > 0.5, -4 * slopes[1], p), 0)
 
-    def curvature_along(self, y: Rows, slopes: Slopes, v: Several) -> Several:
+    def curvature_along(self, y: PerRow, slopes: Slopes, v: Several) -> Several:
         """diag(E p) v − E p (E p)ᵀ v, which exceeds the curvature E[diag(p) − ppᵀ] by the covariance of p. Both are 0
         where all latent functions rise together, which the majoriser takes for steep."""
         p = self._own(v, y) - slopes[0]

@@ -6,7 +6,7 @@ import numpy as np
 from jaxtyping import Float
 
 from ..params import Number, real
-from .base import AbstractLikelihood, Latent, Rows
+from .base import AbstractLikelihood, Latent, PerRow
 from .wrapper import AbstractWrapper
 
 __all__ = ["Offset"]
@@ -51,21 +51,20 @@ class Offset(AbstractWrapper):
     expectation_gradients = _moved("expectation_gradients")
     majoriser = _moved("majoriser")
 
-    def parts(self) -> tuple[AbstractLikelihood, Rows | None]:
+    def parts(self) -> tuple[AbstractLikelihood, PerRow | None]:
         """The likelihood inside, and c."""
         return self.likelihood, self.constant
 
-    def with_parts(self, likelihood: AbstractLikelihood, constant: Rows | None) -> AbstractLikelihood:
-        """With the constant added again."""
+    def with_parts(self, likelihood: AbstractLikelihood, constant: PerRow | None) -> AbstractLikelihood:
         return Offset(likelihood, constant)
 
     def at(self, rows: Any) -> "Offset":
         return Offset(self.likelihood.at(rows), self.constant)
 
-    def shrinkage(self, residual: Rows, weight: Rows) -> Rows:
+    def shrinkage(self, residual: PerRow, weight: PerRow) -> PerRow:
         return self.likelihood.shrinkage(residual, weight)
 
-    def peak_hint(self, y: Rows) -> tuple[Rows, Rows]:
+    def peak_hint(self, y: PerRow) -> tuple[PerRow, PerRow]:
         """That of the likelihood inside, less c; for one latent function."""
         centre, width = self.likelihood.peak_hint(y)
         return centre - self.constant, width

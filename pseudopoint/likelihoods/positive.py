@@ -11,7 +11,7 @@ from jaxtyping import Float
 from scipy.special import betainc, gammainc, gammaincc
 
 from ..params import Number, positive
-from .base import AbstractLikelihood, Moments, Rows, Slopes
+from .base import AbstractLikelihood, Moments, PerRow, Slopes
 
 __all__ = ["Exponential", "Gamma", "NegativeBinomial", "Poisson"]
 
@@ -36,20 +36,20 @@ class AbstractScaled(AbstractLikelihood):
     scale: Float[Number, ""] = positive(default=1.0)
 
     @abstractmethod
-    def _spread(self, m: Rows, squared: Rows) -> Rows:
+    def _spread(self, m: PerRow, squared: PerRow) -> PerRow:
         """The variance of y, given m and m²; or its expectation, given those of m and m²."""
 
-    def moments(self, f: Rows) -> Moments:
+    def moments(self, f: PerRow) -> Moments:
         m = self.scale * jnp.exp(f)
         return Moments(m, self._spread(m, m**2))
 
-    def predict(self, mean: Rows, variance: Rows) -> Moments:
+    def predict(self, mean: PerRow, variance: PerRow) -> Moments:
         """E m, and E V(y | f) + V m."""
         m = self.scale * jnp.exp(mean + 0.5 * variance)
         squared = m**2 * jnp.expm1(variance)  # V m
         return Moments(m, self._spread(m, squared + m**2) + squared)
 
-    def peak_hint(self, y: Rows) -> tuple[Rows, Rows]:
+    def peak_hint(self, y: PerRow) -> tuple[PerRow, PerRow]:
         """log(y/scale), and the relative standard deviation of y there."""
         y = y + 0.5 if self.support == "counts" else y
         return jnp.log(y / self.scale), jnp.sqrt(self._spread(1 / y, jnp.ones_like(y)))
@@ -62,23 +62,23 @@ class Poisson(AbstractScaled):
     rates: ClassVar[bool] = True
     support: ClassVar[str] = "counts"
 
-    def _spread(self, m: Rows, squared: Rows) -> Rows:
+    def _spread(self, m: PerRow, squared: PerRow) -> PerRow:
         return m
 
-    def log_prob(self, f: Rows, y: Rows) -> Rows:
+    def log_prob(self, f: PerRow, y: PerRow) -> PerRow:
         """y log λ − λ − log y!"""
         return self.expectation(f, jnp.zeros_like(f), y)
 
-    def expectation(self, mean: Rows, variance: Rows, y: Rows) -> Rows:
+    def expectation(self, mean: PerRow, variance: PerRow, y: PerRow) -> PerRow:
         """y(μ + log scale) − scale · e^{μ + v/2} − log y!"""
         return y * (mean + jnp.log(self.scale)) - self.scale * jnp.exp(mean + 0.5 * variance) - gammaln(y + 1)
 
-    def majoriser(self, mean: Rows, variance: Rows, y: Rows, slopes: Slopes) -> Rows:
+    def majoriser(self, mean: PerRow, variance: PerRow, y: PerRow, slopes: Slopes) -> PerRow:
         """E λ, or the logarithmic mean of E λ and y where y is larger: Newton's step from far below would go to e^y."""
         rate = self.scale * jnp.exp(mean + 0.5 * variance)
         return _logarithmic_mean(jnp.maximum(y, rate), rate)
 
-    def cdf(self, f: Rows, y: Rows) -> Rows:
+    def cdf(self, f: PerRow, y: PerRow) -> PerRow:
         """Γ(y + 1, λ)/Γ(y + 1), continued between whole y."""
         return gammaincc(y + 1, self.scale * _exp(f))
 
@@ -89,16 +89,16 @@ class NegativeBinomial(AbstractScaled):
     support: ClassVar[str] = "counts"
     shape: Float[Number, ""] = positive(1e-3, default=2.0)
 
-    def _spread(self, m: Rows, squared: Rows) -> Rows:
+    def _spread(self, m: PerRow, squared: PerRow) -> PerRow:
         return m + squared / self.shape
 
-    def log_prob(self, f: Rows, y: Rows) -> Rows:
+    def log_prob(self, f: PerRow, y: PerRow) -> PerRow:
         """log Γ(y + r) − log Γ(r) − log y! + y log λ − y log r − (y + r) log(1 + λ/r)."""
         r = self.shape
         log_odds = f + jnp.log(self.scale / r)
         return gammaln(y + r) - gammaln(r) - gammaln(y + 1) + y * log_odds - (y + r) * jax.nn.softplus(log_odds)
 
-    def cdf(self, f: Rows, y: Rows) -> Rows:
+    def cdf(self, f: PerRow, y: PerRow) -> PerRow:
         """I_p(r, y + 1), p = r/(r + λ), continued between whole y."""
         return betainc(self.shape, y + 1, self.shape / (self.shape + self.scale * _exp(f)))
 
@@ -109,14 +109,14 @@ class AbstractAmount(AbstractScaled):
     majorised: ClassVar[bool] = True
     support: ClassVar[str] = "positive"
 
-    def log_prob(self, f: Rows, y: Rows) -> Rows:
+    def log_prob(self, f: PerRow, y: PerRow) -> PerRow:
         return self.expectation(f, jnp.zeros_like(f), y)
 
-    def _ratio(self, mean: Rows, variance: Rows, y: Rows) -> Rows:
+    def _ratio(self, mean: PerRow, variance: PerRow, y: PerRow) -> PerRow:
         """u = E y/m."""
         return y / self.scale * jnp.exp(0.5 * variance - mean)
 
-    def _majoriser(self, mean: Rows, variance: Rows, y: Rows) -> Rows:
+    def _majoriser(self, mean: PerRow, variance: PerRow, y: PerRow) -> PerRow:
         """u, or the logarithmic mean of u and 1 where u < 1: Newton's step from far above would go to −1/u."""
         u = self._ratio(mean, variance, y)
         return jnp.maximum(u, _logarithmic_mean(jnp.clip(u, 1e-30, 1.0), 1.0))
@@ -127,19 +127,19 @@ class Gamma(AbstractAmount):
 
     shape: Float[Number, ""] = positive(1e-3, default=2.0)
 
-    def _spread(self, m: Rows, squared: Rows) -> Rows:
+    def _spread(self, m: PerRow, squared: PerRow) -> PerRow:
         return squared / self.shape
 
-    def expectation(self, mean: Rows, variance: Rows, y: Rows) -> Rows:
+    def expectation(self, mean: PerRow, variance: PerRow, y: PerRow) -> PerRow:
         """α log α − log Γ(α) + (α − 1) log y − α(μ + log scale) − α E y/m."""
         alpha = self.shape
         constant = alpha * jnp.log(alpha) - gammaln(alpha) + (alpha - 1) * jnp.log(y)
         return constant - alpha * (mean + jnp.log(self.scale)) - alpha * self._ratio(mean, variance, y)
 
-    def majoriser(self, mean: Rows, variance: Rows, y: Rows, slopes: Slopes) -> Rows:
+    def majoriser(self, mean: PerRow, variance: PerRow, y: PerRow, slopes: Slopes) -> PerRow:
         return self.shape * self._majoriser(mean, variance, y)
 
-    def cdf(self, f: Rows, y: Rows) -> Rows:
+    def cdf(self, f: PerRow, y: PerRow) -> PerRow:
         """γ(α, αy/m)/Γ(α)."""
         return gammainc(self.shape, self.shape * y / self.scale * _exp(-f))
 
@@ -147,16 +147,16 @@ class Gamma(AbstractAmount):
 class Exponential(AbstractAmount):
     """Positive y, exponentially distributed with mean m = scale · e^f."""
 
-    def _spread(self, m: Rows, squared: Rows) -> Rows:
+    def _spread(self, m: PerRow, squared: PerRow) -> PerRow:
         return squared
 
-    def expectation(self, mean: Rows, variance: Rows, y: Rows) -> Rows:
+    def expectation(self, mean: PerRow, variance: PerRow, y: PerRow) -> PerRow:
         """−μ − log scale − E y/m."""
         return -mean - jnp.log(self.scale) - self._ratio(mean, variance, y)
 
-    def majoriser(self, mean: Rows, variance: Rows, y: Rows, slopes: Slopes) -> Rows:
+    def majoriser(self, mean: PerRow, variance: PerRow, y: PerRow, slopes: Slopes) -> PerRow:
         return self._majoriser(mean, variance, y)
 
-    def cdf(self, f: Rows, y: Rows) -> Rows:
+    def cdf(self, f: PerRow, y: PerRow) -> PerRow:
         """1 − e^{−y/m}."""
         return -np.expm1(-y / self.scale * _exp(-f))

@@ -25,7 +25,7 @@ __all__ = [
 ORDER = 20  # Gauss–Hermite nodes in training
 BLOCK = 256  # rows of one call of a compiled function
 
-Rows = Float[Array, "..."]
+PerRow = Float[Array, "..."]
 
 
 def rule(order: int) -> tuple[np.ndarray, np.ndarray]:
@@ -34,7 +34,7 @@ def rule(order: int) -> tuple[np.ndarray, np.ndarray]:
     return x, w / w.sum()
 
 
-def expect(g: Callable[[Array], Array], mean: Rows, variance: Rows, order: int = ORDER) -> Rows:
+def expect(g: Callable[[Array], Array], mean: PerRow, variance: PerRow, order: int = ORDER) -> PerRow:
     """E[g(f)], f ~ N(mean, variance), by Gauss–Hermite quadrature with Q nodes, exact to degree 2Q − 1.
 
     The rule is symmetric: pairs of nodes contribute x(g′(μ + δ) − g′(μ − δ)), δ ∝ x, to the derivative of E[g] in the
@@ -61,7 +61,7 @@ _LEVEL = float(np.polyval(_INTEGRAL, -1.0))
 
 
 @jax.custom_jvp
-def expect_log1p(distance: Rows, variance: Rows, scale: Rows) -> Rows:
+def expect_log1p(distance: PerRow, variance: PerRow, scale: PerRow) -> PerRow:
     """E log(1 + x²/σ²), x ~ N(Δ, v), to 1e-13 for every σ > 0.
 
     With ζ = (Δ + iσ)/√(2v) its derivatives in Δ and σ are √(2π/v) Im w(ζ) and √(2π/v) Re w(ζ) − 2/σ. Weideman's form of
@@ -77,7 +77,7 @@ def _expect_log1p_jvp(primals, tangents):
     return value, a + b + c
 
 
-def expect_inverse(distance: Rows, variance: Rows, scale: Rows) -> Rows:
+def expect_inverse(distance: PerRow, variance: PerRow, scale: PerRow) -> PerRow:
     """E 1/(σ² + x²), x ~ N(Δ, v): √(π/2v) Re w(ζ)/σ with ζ of `expect_log1p`, to 1e-13/(σ√v).
 
     For Δ ≫ √v ≫ σ the error may exceed the value. There Jensen's inequality gives a lower limit, 1/(σ² + Δ² + v).
@@ -159,7 +159,9 @@ def _alike(xp, mean, variance, centre, width):
     return mean, xp.maximum(variance, 1e-18 * (1 + mean**2)), centre, width
 
 
-def log_expect(log_g: Callable[[Array], Array], mean: Rows, variance: Rows, centre: Rows, width: Rows) -> Rows:
+def log_expect(
+    log_g: Callable[[Array], Array], mean: PerRow, variance: PerRow, centre: PerRow, width: PerRow
+) -> PerRow:
     """log E[g(f)], f ~ N(mean, variance), to about ten digits, however narrow or far away g ≥ 0 is. Not for
     derivatives.
 
@@ -218,7 +220,7 @@ _GUMBEL = np.array(
 )
 
 
-def plus_gumbel(variance: Rows) -> Callable[[Rows], tuple[Rows, Rows, Rows]]:
+def plus_gumbel(variance: PerRow) -> Callable[[PerRow], tuple[PerRow, PerRow, PerRow]]:
     """t ↦ F(t), F′(t) and F″(t) of F(t) = P(f + G ≤ t) = E exp(−e^{f − t}), f ~ N(0, variance), G standard Gumbel.
 
     f makes the Gaussians of G's law (above) wider. So F has a closed form, to 5e-8 for every variance, and to 2e-9 if

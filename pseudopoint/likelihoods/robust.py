@@ -10,7 +10,7 @@ from jaxtyping import Float
 from scipy.special import stdtr
 
 from ..params import Number, positive
-from .base import AbstractLikelihood, Moments, Rows, Slopes
+from .base import AbstractLikelihood, Moments, PerRow, Slopes
 from .quadrature import expect_inverse, expect_log1p
 
 __all__ = ["Laplace", "StudentT"]
@@ -34,13 +34,13 @@ class AbstractAdditive(AbstractLikelihood):
         below = np.cumsum(weight[order])
         return np.asarray(y[order][np.searchsorted(below, 0.5 * below[-1])])
 
-    def moments(self, f: Rows) -> Moments:
+    def moments(self, f: PerRow) -> Moments:
         return Moments(f, self._spread() + jnp.zeros_like(f))
 
-    def predict(self, mean: Rows, variance: Rows) -> Moments:
+    def predict(self, mean: PerRow, variance: PerRow) -> Moments:
         return Moments(mean, variance + self._spread())
 
-    def peak_hint(self, y: Rows) -> tuple[Rows, Rows]:
+    def peak_hint(self, y: PerRow) -> tuple[PerRow, PerRow]:
         return y, self.scale + jnp.zeros_like(y)
 
 
@@ -54,27 +54,27 @@ class StudentT(AbstractAdditive):
         """ς² ν/(ν − 2)."""
         return self.scale**2 * self.degrees / (self.degrees - 2)
 
-    def log_prob(self, f: Rows, y: Rows) -> Rows:
+    def log_prob(self, f: PerRow, y: PerRow) -> PerRow:
         """log Γ(½(ν + 1)) − log Γ(½ν) − ½ log πνς² − ½(ν + 1) log(1 + (y − f)²/(νς²))."""
         nu = self.degrees
         constant = gammaln(0.5 * (nu + 1)) - gammaln(0.5 * nu) - 0.5 * jnp.log(jnp.pi * nu * self.scale**2)
         return constant - 0.5 * (nu + 1) * jnp.log1p((y - f) ** 2 / (nu * self.scale**2))
 
-    def expectation(self, mean: Rows, variance: Rows, y: Rows) -> Rows:
+    def expectation(self, mean: PerRow, variance: PerRow, y: PerRow) -> PerRow:
         """log p(y | y) − ½(ν + 1) E log(1 + (y − f)²/(νς²)), in closed form (`expect_log1p`)."""
         scale = jnp.sqrt(self.degrees) * self.scale
         return self.log_prob(y, y) - 0.5 * (self.degrees + 1) * expect_log1p(y - mean, variance, scale)
 
-    def normal(self, mean: Rows, variance: Rows) -> Moments:
+    def normal(self, mean: PerRow, variance: PerRow) -> Moments:
         """mean, variance + ς² (1 + (z² + 1)/(4ν))² with z = 0.6745: normal noise with the quartiles of this noise
         (Abramowitz and Stegun 1964, 26.7.5)."""
         quartiles = self.scale * (1 + (QUARTILE**2 + 1) / (4 * self.degrees))
         return Moments(mean, variance + quartiles**2)
 
-    def cdf(self, f: Rows, y: Rows) -> Rows:
+    def cdf(self, f: PerRow, y: PerRow) -> PerRow:
         return stdtr(self.degrees, (y - f) / self.scale)
 
-    def majoriser(self, mean: Rows, variance: Rows, y: Rows, slopes: Slopes) -> Rows:
+    def majoriser(self, mean: PerRow, variance: PerRow, y: PerRow, slopes: Slopes) -> PerRow:
         """ω = E[(ν + 1)/(νς² + (y − f)²)], the precision of the scale mixture (methods d.3)."""
         return (self.degrees + 1) * expect_inverse(y - mean, variance, jnp.sqrt(self.degrees) * self.scale)
 
@@ -89,31 +89,31 @@ class Laplace(AbstractAdditive):
     def _spread(self):
         return 2 * self.scale**2
 
-    def log_prob(self, f: Rows, y: Rows) -> Rows:
+    def log_prob(self, f: PerRow, y: PerRow) -> PerRow:
         """−log 2b − |y − f|/b."""
         return -jnp.log(2 * self.scale) - jnp.abs(y - f) / self.scale
 
-    def expectation(self, mean: Rows, variance: Rows, y: Rows) -> Rows:
+    def expectation(self, mean: PerRow, variance: PerRow, y: PerRow) -> PerRow:
         """−log 2b − E|y − f|/b, with E|x| = r(2Φ(r/s) − 1) + 2s φ(r/s) for x ~ N(r, s²)."""
         s, r = _std(variance), y - mean
         z = r / s
         density = jnp.exp(-0.5 * z**2) / jnp.sqrt(2 * jnp.pi)
         return -jnp.log(2 * self.scale) - (r * (2 * ndtr(z) - 1) + 2 * s * density) / self.scale
 
-    def majoriser(self, mean: Rows, variance: Rows, y: Rows, slopes: Slopes) -> Rows:
+    def majoriser(self, mean: PerRow, variance: PerRow, y: PerRow, slopes: Slopes) -> PerRow:
         """ω = (2Φ(r/s) − 1)/(b r), r = y − μ: the curvature of the parabola in μ that touches E|y − f|/b from above (de
         Leeuw and Lange 2009)."""
         s = _std(variance)
         r = jnp.maximum(jnp.abs(y - mean), 1e-6 * s)
         return (2 * ndtr(r / s) - 1) / (self.scale * r)
 
-    def log_density(self, mean: Rows, variance: Rows, y: Rows) -> Rows:
+    def log_density(self, mean: PerRow, variance: PerRow, y: PerRow) -> PerRow:
         """log of the normal-Laplace density: with c = v/(2b²), the sum of two halves e^{c ± r/b} Φ(∓r/s − s/b)/(2b)."""
         s, r, b = _std(variance), y - mean, self.scale
         halves = [sign * r / b + log_ndtr(-sign * r / s - s / b) for sign in (1, -1)]
         return 0.5 * (s / b) ** 2 - jnp.log(2 * b) + jnp.logaddexp(*halves)
 
-    def cdf(self, f: Rows, y: Rows) -> Rows:
+    def cdf(self, f: PerRow, y: PerRow) -> PerRow:
         """½ e^{(y − f)/b}, or one minus ½ e^{−(y − f)/b}."""
         t = (y - f) / self.scale
         half = 0.5 * np.exp(-np.abs(t))

@@ -9,7 +9,7 @@ from jaxtyping import Float
 from numpy.polynomial.hermite_e import hermevander
 
 from ..warps import AbstractWarp
-from .base import AbstractLikelihood, Latent, Moments, Rows
+from .base import AbstractLikelihood, Latent, Moments, PerRow
 from .quadrature import rule
 
 __all__ = ["Warped"]
@@ -48,11 +48,11 @@ class Warped(AbstractLikelihood):
         """The likelihood of w(y), and w."""
         return self.likelihood, self.warp
 
-    def log_prob(self, f: Latent, y: Rows) -> Rows:
+    def log_prob(self, f: Latent, y: PerRow) -> PerRow:
         """log p(w(y) | f) + log w′(y); −∞ where w has no value."""
         return self._of_target(self.likelihood.log_prob(f, self.warp(y)), y)
 
-    def log_density(self, mean: Latent, variance: Latent, y: Rows) -> Rows:
+    def log_density(self, mean: Latent, variance: Latent, y: PerRow) -> PerRow:
         """log E p(w(y) | f) + log w′(y)."""
         return self._of_target(self.likelihood.log_density(mean, variance, self.warp(y)), y)
 
@@ -82,11 +82,11 @@ class Warped(AbstractLikelihood):
         lognormal = Moments(expected - c, expected**2 * jnp.expm1(b**2 * variance))
         return jax.tree.map(partial(jnp.where, everywhere), lognormal, moments)
 
-    def cdf(self, f: Latent, y: Rows) -> Rows:
+    def cdf(self, f: Latent, y: PerRow) -> PerRow:
         """P(Y ≤ y | f) of w(y)."""
         return self.likelihood.cdf(f, self.warp(y))
 
-    def predictive_cdf(self, mean: Latent, variance: Latent, y: Rows) -> Rows:
+    def predictive_cdf(self, mean: Latent, variance: Latent, y: PerRow) -> PerRow:
         """P(Y ≤ y) of w(y)."""
         return self.likelihood.predictive_cdf(mean, variance, self.warp(y))
 

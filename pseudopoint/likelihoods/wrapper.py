@@ -4,7 +4,7 @@ from typing import Any, ClassVar
 
 import equinox as eqx
 
-from .base import AbstractLikelihood, Latent, Rows, Slopes
+from .base import AbstractLikelihood, Latent, PerRow, Slopes
 
 __all__ = ["AbstractWrapper"]
 
@@ -37,6 +37,5 @@ class AbstractWrapper(AbstractLikelihood):
     classes = _same("classes")  # pyright: ignore[reportIncompatibleMethodOverride]
     gaussian_noise = _same("gaussian_noise")  # pyright: ignore[reportIncompatibleMethodOverride]
 
-    def curvature_along(self, y: Rows, slopes: Slopes, v: Latent) -> Latent:
-        """That of the likelihood inside, whose slopes are these."""
+    def curvature_along(self, y: PerRow, slopes: Slopes, v: Latent) -> Latent:
         return self.likelihood.curvature_along(y, slopes, v)

@@ -81,11 +81,9 @@ class Carried(AbstractPosterior):
     jitter = property(lambda self: 0.0)
 
     def basis(self, kernel: Any) -> CarriedBasis:
-        """Of the predictor."""
         return CarriedBasis(kernel)
 
     def on(self, basis: CarriedBasis) -> CarriedProjection:
-        """q(f) of this q."""
         mean, cov = jnp.asarray(self.q.mean), self.q.covariance()
         return CarriedProjection(basis, mean, cov, log_standard_normal(mean, cov), self.q)
 

@@ -29,7 +29,6 @@ class IndependentLatents(AbstractWrapper):
 
     @property
     def num_latents(self) -> int:
-        """C."""
         return len(jax.tree.leaves(self.q)[0])
 
     def basis(self, kernel: AbstractKernel) -> Any:
@@ -37,7 +36,6 @@ class IndependentLatents(AbstractWrapper):
         return jax.vmap(self.base.basis)(kernel) if self.separate else self.base.basis(kernel)
 
     def on(self, basis: Any) -> "Projections":
-        """C projections."""
         own = lambda posterior: [getattr(posterior, name) for name in posterior.own]
 
         def project(numbers, basis):
@@ -89,7 +87,6 @@ class Projections(AbstractProjection):
         return Marginals(mean, explained, jnp.broadcast_to(residual, mean.shape))
 
     def predictor(self) -> "Predictors":
-        """The predictors of all functions."""
         split = lambda p: _split(p.predictor(), Predictor.common)
         share, own = self.map(split, out_axes=(0 if self.separate else None, 0))
         return Predictors(share, own, self.separate)

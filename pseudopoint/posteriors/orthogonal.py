@@ -76,7 +76,6 @@ class DecoupledProjection(AbstractProjection):
 
     @property
     def divergence(self) -> Scalar:
-        """KL[q(f) ‖ p(f)]."""
         return -self.log_prior - self.entropy
 
     def marginals_at(self, rows: Any) -> Marginals:

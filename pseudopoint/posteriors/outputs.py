@@ -70,7 +70,6 @@ class MixedOutputs(AbstractOutputs):
         return self.base.covariance(at_outputs(X, self.count)).reshape(2 * (self.count, len(X)))
 
     def drawn(self, draw: Callable, X: Float[Number, "N D"], normal: Float[Number, "P S N"]) -> Float[Array, "P S N"]:
-        """Of all rows (x, p)."""
         P, S, N = normal.shape
         flat = draw(self.base, at_outputs(X, P), np.moveaxis(normal, 0, 1).reshape(S, P * N))
         return jnp.moveaxis(flat.reshape(S, P, N), 1, 0)
@@ -93,5 +92,4 @@ class AlikeOutputs(AbstractOutputs):
         return eye[:, None, :, None] * self.base.covariance(X)[None, :, None, :]
 
     def drawn(self, draw: Callable, X: Float[Number, "N D"], normal: Float[Number, "P S N"]) -> Float[Array, "P S N"]:
-        """Of every output by itself."""
         return draw(self.base, X, normal)

@@ -33,11 +33,9 @@ class ShrunkResidualProjection(AbstractProjection):
         return self.base.divergence + self.cost
 
     def rows(self, X: Float[Array, "N D"]) -> Any:
-        """The rows for `base`."""
         return self.base.rows(X)
 
     def marginals_at(self, rows: Any) -> Marginals:
-        """q(f) at rows of the training table."""
         mean, explained, residual = self.base.marginals_at(rows)
         return Marginals(mean, explained, self.v * residual)
 
@@ -61,11 +59,9 @@ class ShrunkResidual(AbstractWrapper):
     unshrunk = property(lambda self: self.base)  # pyright: ignore[reportIncompatibleMethodOverride]
 
     def basis(self, kernel: AbstractKernel) -> Any:
-        """The basis of `base`."""
         return self.base.basis(kernel)
 
     def on(self, basis: Any) -> ShrunkResidualProjection:
-        """The projection of `base`, and the cost."""
         v = jnp.asarray(self.v)
         cost = 0.5 * (self.num_latents * self.num_data) * (v - 1 - jnp.log(v))
         return ShrunkResidualProjection(self.base.on(basis), v, cost)

@@ -44,7 +44,6 @@ class SolveProjection(AbstractProjection):
         return -self.log_prior - self.entropy
 
     def marginals_at(self, rows: Any) -> Marginals:
-        """q(f) at rows."""
         A, C, residual = rows
         explained = quad_diag(self.v.cov, A) + quad_diag(self.w.cov, C)
         if self.probe is not None:
@@ -86,7 +85,6 @@ class SolveGP(AbstractPosterior):
         return OrthogonalBasis.of(self, kernel)
 
     def on(self, basis: OrthogonalBasis) -> SolveProjection:
-        """q(v)q(w)."""
         v, w = (Moments(jnp.asarray(q.mean), q.covariance()) for q in (self.q, self.r))
         log_prior = log_standard_normal(v.mean, v.cov) + log_standard_normal(w.mean, w.cov)
         entropy = self.q.entropy() + self.r.entropy()

@@ -40,7 +40,6 @@ class Projection(AbstractProjection):
 
     @property
     def divergence(self) -> Scalar:
-        """KL[q(u) ‖ p(u)]."""
         return -self.log_prior - self.q.entropy()
 
     def marginals_at(self, rows: Any) -> Marginals:

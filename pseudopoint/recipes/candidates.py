@@ -13,7 +13,7 @@ from ..starts.warps import Warps, penalty
 from .categories import Ties
 from .settings import Trial
 
-__all__ = ["Found", "Rows", "State", "sample_of"]
+__all__ = ["Found", "Sample", "State", "sample_of"]
 
 
 def sample_of(data: Dataset, size: int, seed: int) -> Dataset:
@@ -58,7 +58,7 @@ class State(NamedTuple):
         return self._replace(**{"evidence": -np.inf} | changes)
 
 
-class Rows(NamedTuple):
+class Sample(NamedTuple):
     """The sample: standardised inputs and target, weights, known noise, where the user's zeros lie among them, and the
     coordinates of the classes that the target counts, if it does."""
 
@@ -71,7 +71,7 @@ class Rows(NamedTuple):
     levels: Float[np.ndarray, "C K"] | None = None
 
     @classmethod
-    def of_sample(cls, few: Dataset, zeros, zero: float, levels=None) -> "Rows":
+    def of_rows(cls, few: Dataset, zeros, zero: float, levels=None) -> "Sample":
         """The rows of a standardised sample."""
         X, y, weight, noise = (np.asarray(x, float) for x in (few.X, few.y, few.weight, few.noise))
         return cls(X, y, weight, noise, zeros, zero, levels)

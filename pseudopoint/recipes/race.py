@@ -17,7 +17,7 @@ from ..posteriors import Model
 from ..processes import side_by_side
 from ..starts.hyperparameters import named_kernel, robust
 from ..starts.periods import Wave
-from .candidates import Rows, State
+from .candidates import Sample, State
 from .objectives import OfBound, maximise
 from .prior import LengthscalePrior
 from .settings import Trial
@@ -33,7 +33,7 @@ LOG = logging.getLogger(__name__)
 class Race:
     """The rows of a sample, settings, and what was tried."""
 
-    def __init__(self, rows: Rows, settings: Any):
+    def __init__(self, rows: Sample, settings: Any):
         self.rows, self.settings = rows, settings
         self.size = np.sqrt(np.sum(rows.columns() ** 2, axis=1))  # |y|, of classes the norm of their coordinates
         self.trials: list[Trial] = []
@@ -52,7 +52,7 @@ class Race:
         periodic, line = Periodic(np.ones(1), variance / 3, np.array([wave.period])), Linear(np.full(1, variance / 3))
         return (periodic + line).on(wave.column) + tied(Matern52(np.full(count, lengthscale), variance / 3))
 
-    def climbed(self, state: State, iterations: int, rows: Rows | None = None) -> State:
+    def climbed(self, state: State, iterations: int, rows: Sample | None = None) -> State:
         """The candidate with hyperparameters of higher evidence, less what their prior says; −∞ where there is none.
         The evidence is that of `rows`, by default of the sample."""
         rows = rows or self.rows
@@ -72,13 +72,15 @@ class Race:
         host = partial(evidence_on_host, levels=of_mean) if on_host else None
         return OfBound(given_evidence if on_host else marginal), prior, host
 
-    def besides(self, state: State, rows: Rows) -> float:
+    def besides(self, state: State, rows: Sample) -> float:
         """What the evidence of a candidate has besides the bound: the Jacobian of its warp, and the penalties of what
         was fitted to the target before, the numbers of a warp and a period."""
         penalty = self.waves[state.name].penalty if state.name in self.waves else 0.0
         return rows.gain(state.target) - penalty
 
-    def tried(self, part: str, states: dict[str, State], iterations: int, rows: Rows | None = None) -> dict[str, State]:
+    def tried(
+        self, part: str, states: dict[str, State], iterations: int, rows: Sample | None = None
+    ) -> dict[str, State]:
         """The candidates after some iterations, side by side, and recorded in their order."""
         LOG.info("search: %s (%s)", part, ", ".join(states))
 

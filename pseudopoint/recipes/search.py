@@ -31,7 +31,7 @@ from ..processes import side_by_side
 from ..starts.hyperparameters import named_kernel, robust, ulapane
 from ..starts.periods import waves
 from ..starts.warps import FEW_VALUES, Warps, input_warps, target_warps
-from .candidates import Found, Rows, State, sample_of
+from .candidates import Found, Sample, State, sample_of
 from .categories import Ties, occam
 from .objectives import curvature, padded_to_bucket
 from .prior import LengthscalePrior
@@ -79,7 +79,7 @@ def search(
     """
     if not np.min(np.asarray(data.y)) > zero:  # one row of all is enough, whether the sample has it or not
         zero = np.inf
-    rows_of = lambda size: Rows.of_sample(sample_of(data, size, settings.seed), zeros, zero, levels)
+    rows_of = lambda size: Sample.of_rows(sample_of(data, size, settings.seed), zeros, zero, levels)
     count = SAMPLE[settings.effort]
     most, parts = _most_rows(count, data.X.shape[1]), WIDE if len(data) <= EXACT_ROWS else WIDE_AND_LONG
     more = rows_of(most) if min(most, len(data)) >= LEAST * count else None
@@ -115,7 +115,7 @@ def _most_rows(count: int, D: int) -> int:
 class _Search:
     """Candidates of a sample, and the rows by which the last kernels are compared, if there are more."""
 
-    def __init__(self, race: Race, more: Rows | None, most_parts: int):
+    def __init__(self, race: Race, more: Sample | None, most_parts: int):
         self.race, self.settings, self.more, self.most_parts = race, race.settings, more, most_parts
 
     # --- the parts ---
@@ -228,7 +228,7 @@ class _Search:
         return self._longest(self.race.tried(MORE_ROWS, states, SHORT, self.more), now, SHORT, self.more)
 
     def _longest(
-        self, states: dict[str, State], now: str, iterations: int, rows: Rows | None = None
+        self, states: dict[str, State], now: str, iterations: int, rows: Sample | None = None
     ) -> tuple[str, State]:
         """The best of the finalists after more iterations, if that is worth a change of the kernel that there is."""
         best = sorted(states, key=lambda name: states[name].evidence)[-FINALISTS:]
@@ -337,7 +337,7 @@ def _covariance(model: Model, data: Dataset) -> Float[Array, "N N"]:
     return model.kernel(data.X, data.X) + jax.numpy.diag(noise / jax.numpy.where(data.weight > 0, data.weight, 1))
 
 
-def _ulapane(rows: Rows) -> dict[str, tuple[float, float]]:
+def _ulapane(rows: Sample) -> dict[str, tuple[float, float]]:
     """The start by distances between neighbours, where there are any and the target has an order."""
     try:
         return {} if rows.levels is not None else {"ulapane": ulapane(rows.X, rows.y)}

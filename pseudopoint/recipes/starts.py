@@ -42,9 +42,7 @@ WARM_ROWS, WARM_ITERATIONS = 500, 50
 ENOUGH_POINTS = 150  # from which a warm fit has one row for each point
 ERROR_ROWS = 300  # whose leave-one-out error estimates the noise
 FLOAT32_ROWS = 1500  # from which an exact fit gains by a start in float32 more than its programs take to compile
-WARM_FACTOR = (
-    10  # by which a number of the kernel may become larger or smaller on few rows, or on a sample after a search
-)
+WARM_FACTOR = 10  # by which a number of the kernel may grow or shrink on few rows, or on a sample after a search
 
 Notes = tuple[str, ...]
 

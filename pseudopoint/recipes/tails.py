@@ -52,7 +52,7 @@ SETTLING = 8  # rounds with kernel and pseudo-points as they are
 LOG = logging.getLogger(__name__)
 AGAIN = 30  # iterations under normal noise, with which the fit is compared
 
-Rows = Float[np.ndarray, " N"]
+PerRow = Float[np.ndarray, " N"]
 
 
 class Tails(NamedTuple):
@@ -60,7 +60,7 @@ class Tails(NamedTuple):
 
     gaussian: Fitted
     degrees: float
-    precision: Rows
+    precision: PerRow
 
     @property
     def variance(self) -> float:
@@ -82,7 +82,7 @@ class Tails(NamedTuple):
             upper=np.inf,
         )
 
-    def of_new_rows(self, data: Dataset) -> Rows:
+    def of_new_rows(self, data: Dataset) -> PerRow:
         """E ρᵢ of rows that were not fitted, where the variance of f counts as noise."""
         mean, variance = marginals_of_rows(self.gaussian.predictor, data)
         squared = (np.asarray(data.y, float) - mean) ** 2
@@ -101,13 +101,13 @@ class Tails(NamedTuple):
         return float(np.asarray(data.weight, float) @ log_density)
 
 
-def shows_tails(inverse: Float[np.ndarray, "N N"], y: Rows, weight: Rows) -> bool:
+def shows_tails(inverse: Float[np.ndarray, "N N"], y: PerRow, weight: PerRow) -> bool:
     """Whether a Student-t density describes the standardised errors of rows left out, [K⁻¹y]ᵢ/√[K⁻¹]ᵢᵢ, better than a
     normal one does. Outliers show there, whatever the fit makes of them."""
     return gain_over_normal((inverse @ y) ** 2 / np.diag(inverse), weight, DEGREES_AT_START) > SHOWN
 
 
-def weighted(data: Dataset, precision: Rows) -> Dataset:
+def weighted(data: Dataset, precision: PerRow) -> Dataset:
     """Rows of the weights wᵢ E ρᵢ."""
     return replace(data, weight=np.asarray(np.asarray(data.weight) * precision, data.X.dtype))
 
@@ -185,14 +185,16 @@ def with_better_noise(heavy: Ended, other: Ended) -> Ended:
     return better._replace(fitted=better.fitted._replace(trials=(*kept, tails._replace(chosen=wins))))
 
 
-def _first_precisions(warm: Model, data: Dataset, settings: Settings, prior: LengthscalePrior, degrees: float) -> Rows:
+def _first_precisions(
+    warm: Model, data: Dataset, settings: Settings, prior: LengthscalePrior, degrees: float
+) -> PerRow:
     """E ρᵢ by the exact posterior of a few rows under these hyperparameters."""
     few = data.sample(FEW, settings.seed)
     tails = alternate(refit(warm, few, settings, prior, 0), few, settings, prior, degrees, SETTLING, 0)
     return tails.of_new_rows(data)
 
 
-def _expected_squares(fitted: Fitted, data: Dataset) -> Rows:
+def _expected_squares(fitted: Fitted, data: Dataset) -> PerRow:
     """E (yᵢ − f(xᵢ))² under q(f)."""
     mean, variance = marginals_of_rows(fitted.predictor, data)
     return (np.asarray(data.y, float) - mean) ** 2 + np.maximum(variance, 0)

@@ -18,7 +18,7 @@ __all__ = ["Input", "Report", "write_report"]
 
 MAX_CURVES = 12
 
-Rows = Real[np.ndarray, "N"]
+PerRow = Real[np.ndarray, "N"]
 
 
 @dataclass(frozen=True)
@@ -46,11 +46,11 @@ class Report:
     summary: Sequence[tuple[str, str]] = ()
     notes: Sequence[str] = ()
     history: Sequence[tuple[int, float, float]] = ()
-    y: Rows | None = None
-    mean: Rows | None = None
-    std: Rows | None = None
-    lower: Rows | None = None
-    upper: Rows | None = None
+    y: PerRow | None = None
+    mean: PerRow | None = None
+    std: PerRow | None = None
+    lower: PerRow | None = None
+    upper: PerRow | None = None
     level: float = 0.9
     gaussian: bool = True
     classes: Sequence[str] = ()
@@ -60,7 +60,7 @@ class Report:
     effect: str = "change of the prediction"
     loss: str = ""
     together: float = 0.0
-    beside: Sequence[tuple[str, Rows]] = ()
+    beside: Sequence[tuple[str, PerRow]] = ()
     worst: tuple[Sequence[str], Sequence[Sequence[str]]] = ((), ())
     trials: Sequence[tuple[str, str, float, bool]] = ()
     advice: str = ""

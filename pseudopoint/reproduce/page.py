@@ -15,7 +15,7 @@ from pseudopoint.files import whole_file
 from pseudopoint.report import markup
 from pseudopoint.reproduce.experiment import Experiment, Row, differences
 from pseudopoint.reproduce.findings import MARKS, VERDICTS, Judgement, overall
-from pseudopoint.reproduce.rows import Rows
+from pseudopoint.reproduce.rows import StoredRows
 
 __all__ = ["in_lines"]
 
@@ -47,7 +47,9 @@ class Outcome:
         return {part: value for part, value in asdict(self).items() if part != "html"}
 
 
-def outcome(name: str, module: Experiment, rows: Rows, out: Path, stopped: str = "", quick: bool = False) -> Outcome:
+def outcome(
+    name: str, module: Experiment, rows: StoredRows, out: Path, stopped: str = "", quick: bool = False
+) -> Outcome:
     """Judges the rows that there are, draws them, and keeps the figure as NAME.png in `out`.
 
     `stopped` says why some are missing. An experiment without rows, or whose own functions fail on them, is untested.
@@ -74,7 +76,7 @@ def outcome(name: str, module: Experiment, rows: Rows, out: Path, stopped: str =
     return Outcome(name, module.SOURCE, verdict, why, len(found), wanted, listed, html)
 
 
-def limits(module: Experiment, rows: Rows) -> list[str]:
+def limits(module: Experiment, rows: StoredRows) -> list[str]:
     """Why the rows cannot agree in full: fields that are not at the paper's setting, and missing rows."""
     found, wanted = len(rows.rows()), len(rows.cases)
     return [*differences(module, rows.config), *([f"{found} of {wanted} rows"] if found < wanted else [])]
@@ -167,7 +169,7 @@ def in_figures(of: dict[str, Any]) -> list[str]:
     return [part for part in (f"{of['margin']:.3g}", spread, of["unit"] + ",", runs, where) if part]
 
 
-def _facts(module: Experiment, rows: Rows, found: list[Row]) -> str:
+def _facts(module: Experiment, rows: StoredRows, found: list[Row]) -> str:
     """The setting of this run, what differs from the paper's, and the versions."""
     others = f"; {rows.others} rows of other settings in the file were left out" if rows.others else ""
     made = sorted({", ".join(f"{name} {row[name]}" for name in ("pseudopoint", "jax", "commit")) for row in found})

@@ -10,7 +10,7 @@ from pseudopoint.files import whole_file
 from pseudopoint.reproduce.experiment import Case, Experiment, ExperimentError, Row
 
 
-class Rows:
+class StoredRows:
     """The rows of one experiment under one config, in NAME.jsonl.
 
     Rows of other configs stay in the file and are counted in `others`. A last line that a kill cut off is dropped. Of

@@ -17,7 +17,7 @@ from pseudopoint.files import make_folder
 from pseudopoint.processes import one_blas_thread, refuse_fork
 from pseudopoint.reproduce.experiment import Experiment, ExperimentError, experiment, names
 from pseudopoint.reproduce.page import Outcome, outcome, write_page
-from pseudopoint.reproduce.rows import Rows
+from pseudopoint.reproduce.rows import StoredRows
 
 __all__ = ["Job", "Step", "computing", "listing", "reproduce", "stored_folder"]
 
@@ -58,9 +58,9 @@ class Job:
         """The config of an experiment's run."""
         return module.QUICK if self.quick else module.Config() if self.paper else module.FULL
 
-    def rows(self, name: str, module: Experiment) -> Rows:
+    def rows(self, name: str, module: Experiment) -> StoredRows:
         """Its rows."""
-        return Rows((self.rows_from or self.out) / f"{name}.jsonl", module, self.config(module))
+        return StoredRows((self.rows_from or self.out) / f"{name}.jsonl", module, self.config(module))
 
 
 @contextmanager
@@ -83,7 +83,7 @@ def listing(out: Path, folder: Path, quick: bool = False) -> list[dict[str, Any]
     for name in names(folder):
         try:
             module = experiment(name, folder)
-            rows = Rows(out / f"{name}.jsonl", module, module.QUICK if quick else module.FULL)
+            rows = StoredRows(out / f"{name}.jsonl", module, module.QUICK if quick else module.FULL)
             about = (module.__doc__ or "").strip().splitlines()[0]
             entry = {"name": name, "source": module.SOURCE, "about": about, "tables": list(module.TABLES)}
             entries.append(entry | {"rows": len(rows.rows()), "wanted": len(rows.cases)})
@@ -130,7 +130,7 @@ def _safely(name: str, job: Job) -> Outcome:
         return Outcome.broken(name, stopped)
 
 
-def _compute(name: str, module: Experiment, rows: Rows, job: Job) -> None:
+def _compute(name: str, module: Experiment, rows: StoredRows, job: Job) -> None:
     """Computes every missing case, in order, and writes each row before the next case."""
     missing = rows.missing()
     if not missing:

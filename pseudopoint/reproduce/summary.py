@@ -8,7 +8,7 @@ from pathlib import Path
 from pseudopoint.reproduce.experiment import Experiment, experiment, experiments_folder, names
 from pseudopoint.reproduce.findings import overall
 from pseudopoint.reproduce.page import in_figures, judgements, limits, numbered
-from pseudopoint.reproduce.rows import Rows
+from pseudopoint.reproduce.rows import StoredRows
 from pseudopoint.reproduce.runner import stored_folder
 
 WIDTH = 120
@@ -37,7 +37,10 @@ def summary(folder: Path | None = None) -> str:
     """All of the page."""
     place = experiments_folder(folder)
     modules = {name: experiment(name, place) for name in names(place)}
-    rows = {name: Rows(stored_folder(place) / f"{name}.jsonl", module, module.FULL) for name, module in modules.items()}
+    rows = {
+        name: StoredRows(stored_folder(place) / f"{name}.jsonl", module, module.FULL)
+        for name, module in modules.items()
+    }
     words = {name: verdict(modules[name], rows[name]) for name in modules}
     lines = ["| experiment | published in | verdict | rows |", "|---|---|---|---|"]
     for name, module in modules.items():
@@ -47,13 +50,13 @@ def summary(folder: Path | None = None) -> str:
     return "\n".join([HEAD, *lines, "", *parts])
 
 
-def verdict(module: Experiment, rows: Rows) -> str:
+def verdict(module: Experiment, rows: StoredRows) -> str:
     """One word for all findings."""
     found = rows.rows()
     return overall(judgements(module, found), limits(module, rows))[0] if found else "untested"
 
 
-def part(name: str, module: Experiment, rows: Rows, word: str) -> str:
+def part(name: str, module: Experiment, rows: StoredRows, word: str) -> str:
     """The findings of an experiment, what is not the paper's setting, and what a reader needs to know."""
     lines = [f"## {name}", "", filled(f"{module.SOURCE}: **{word}**. {about(module)}"), ""]
     found = rows.rows()

@@ -20,7 +20,7 @@ from ..names import PLACEMENTS
 __all__ = ["RACE_ROWS", "added", "candidates", "greedy_variance", "kmeans", "random", "rpcholesky"]
 
 Points = Float[np.ndarray, "M D"]
-Rows = Float[np.ndarray, "N D"]
+Inputs = Float[np.ndarray, "N D"]
 
 
 def distinct(X: np.ndarray) -> np.ndarray:
@@ -28,13 +28,13 @@ def distinct(X: np.ndarray) -> np.ndarray:
     return X[np.sort(np.unique(X, axis=0, return_index=True)[1])]
 
 
-def random(X: Rows, M: int, seed: int) -> Points:
+def random(X: Inputs, M: int, seed: int) -> Points:
     """M distinct rows of X at random, [min(M, distinct rows), D]."""
     X = distinct(X)
     return X[np.random.default_rng(seed).permutation(len(X))[:M]]
 
 
-def kmeans(X: Rows, M: int, seed: int, weight: np.ndarray | None = None) -> Points:
+def kmeans(X: Inputs, M: int, seed: int, weight: np.ndarray | None = None) -> Points:
     """Centres of M clusters by scikit-learn's k-means (k-means++ start, one run), all columns counting alike."""
     return _lloyd(X, "k-means++", M, 300, seed, weight)
 
@@ -63,12 +63,12 @@ def _lloyd(X, init, M, steps, seed, weight=None):
     return few if len(few) < len(centres) else centres
 
 
-def greedy_variance(kernel: AbstractKernel, X: Rows, M: int) -> Points:
+def greedy_variance(kernel: AbstractKernel, X: Inputs, M: int) -> Points:
     """Rows of greatest conditional variance, one after another: max-pivoted Cholesky (Burt et al. 2020)."""
     return X[_pivots(kernel, X, M, None)]
 
 
-def rpcholesky(kernel: AbstractKernel, X: Rows, M: int, seed: int, lloyd_steps: int = 5) -> Points:
+def rpcholesky(kernel: AbstractKernel, X: Inputs, M: int, seed: int, lloyd_steps: int = 5) -> Points:
     """Rows drawn in proportion to their conditional variance (Chen et al. 2022), then `lloyd_steps` steps of
     k-means."""
     Z = X[_pivots(kernel, X, M, seed)]
@@ -77,7 +77,7 @@ def rpcholesky(kernel: AbstractKernel, X: Rows, M: int, seed: int, lloyd_steps: 
     return _lloyd(X, Z, M, lloyd_steps, seed)
 
 
-def added(kernel: AbstractKernel, Z: Points, X: Rows, M: int, seed: int | None = None) -> Float[np.ndarray, "K D"]:
+def added(kernel: AbstractKernel, Z: Points, X: Inputs, M: int, seed: int | None = None) -> Float[np.ndarray, "K D"]:
     """Z and at most M − |Z| rows of X more: each the one whose variance those before explain least or, with a `seed`,
     drawn in proportion to that variance."""
     both = np.concatenate([Z, X])

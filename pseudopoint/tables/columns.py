@@ -4,23 +4,12 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import cast
 
 import numpy as np
 import pandas as pd
 from jaxtyping import Float64
 
-from pseudopoint.tables.formats import (
-    MAX_CATEGORIES,
-    Format,
-    Kind,
-    Unit,
-    has_zone,
-    is_numeric,
-    nearly_all,
-    standard,
-    values_of,
-)
+from pseudopoint.tables.formats import MAX_CATEGORIES, Format, Kind, Unit, has_zone, is_numeric, nearly_all, values_of
 from pseudopoint.tables.messages import Oddity, TableError, quoted_examples, row_count
 from pseudopoint.tables.missing import given, is_usual_word, text_of
 from pseudopoint.tables.moments import Order
@@ -178,7 +167,7 @@ def _unit_oddities(column: Column, series: pd.Series, values: np.ndarray) -> lis
     """Numbers with a per cent sign where training had none, or without it where it had: they may be hundredfold. Times
     with a zone or without one likewise: they may be hours off."""
     if column.kind == "date":
-        found = has_zone(standard(series))
+        found = has_zone(series)
         with_it = "times with a zone, of which training had none,", "they are taken in UTC"
         without = "times without a zone", "they are taken for UTC"
     elif column.kind == "number" and (column.unit or not is_numeric(series)):
@@ -188,7 +177,7 @@ def _unit_oddities(column: Column, series: pd.Series, values: np.ndarray) -> lis
     else:
         return []
     odd = (~found if column.unit else found) & ~np.isnan(values)
-    return _oddity(column, *(without if column.unit else with_it), text_of(cast(pd.Series, series[odd])))
+    return _oddity(column, *(without if column.unit else with_it), text_of(series.loc[odd]))
 
 
 def _oddity(column: Column, finding: str, consequence: str, cells: np.ndarray) -> list[Oddity]:

@@ -101,6 +101,7 @@ def values_of(series: pd.Series, format: Format) -> tuple[Float64[np.ndarray, "N
 
 def has_zone(series: pd.Series) -> Bool[np.ndarray, "N"]:
     """Whether each cell of a column of dates is a moment with a time zone."""
+    series = standard(series)
     if is_datetime64_any_dtype(series.dtype):
         return np.full(len(series), pd.DatetimeIndex(series).tz is not None)
     return moments.zoned(text_of(series))

@@ -29,7 +29,7 @@ def remarks(name: str, series: pd.Series, format: Format, open: str, values: Flo
     notes = [UNITS[format.kind]] if format.kind in UNITS else []
     if open:
         notes.append(_reading(series, format, open, values))
-    if format.unit == "zone" and (bare := int((~has_zone(standard(series)) & ~np.isnan(values)).sum())):
+    if format.unit == "zone" and (bare := int((~has_zone(series) & ~np.isnan(values)).sum())):
         notes.append(f"{row_count(bare)} without a time zone, taken for UTC")
     if format.kind == "number":
         notes += [] if is_numeric(standard(series)) else _unit_notes(series)

@@ -68,7 +68,6 @@ class Transformed(AbstractDirection):
     optimiser: GradientTransformation = eqx.field(static=True)
 
     def init(self, numbers: Trainable) -> Any:
-        """The optimiser's state."""
         return self.optimiser.init(numbers.vector)
 
     def __call__(self, at: Point, state: Any) -> tuple[np.ndarray, Any]:
@@ -101,7 +100,6 @@ class LBFGS(AbstractDirection):
     pairs: int = eqx.field(static=True, default=20)
 
     def init(self, numbers: Trainable) -> Seen:
-        """No pairs."""
         return Seen()
 
     def __call__(self, at: Point, state: Seen) -> tuple[np.ndarray, Seen]:

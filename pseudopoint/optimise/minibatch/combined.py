@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from ...data import Count, Dataset
 from ...posteriors import Model
 from .energy import with_q
-from .step import AbstractStepper, Info, Rows
+from .step import AbstractStepper, Info, Places
 
 __all__ = ["Alternate", "AlternateState", "SampledColumns"]
 
@@ -43,7 +43,7 @@ class Alternate(AbstractStepper):
         return AlternateState(self.first.init(model, num_data), self.second.init(model, num_data))
 
     def step(
-        self, model: Model, state: AlternateState, batch: Dataset, num_data: Count, rows: Rows | None = None
+        self, model: Model, state: AlternateState, batch: Dataset, num_data: Count, rows: Places | None = None
     ) -> tuple[Model, AlternateState, Info]:
         """Both steps; bound, gradient and step size are the first's. It counts as rejected if one of them was."""
         middle, first, info = self.first.step(model, state.first, batch, num_data, rows)
@@ -71,7 +71,7 @@ class SampledColumns(AbstractStepper):
         return self.stepper.init(model, num_data), jnp.zeros((), int)
 
     def step(
-        self, model: Model, state: Any, batch: Dataset, num_data: Count, rows: Rows | None = None
+        self, model: Model, state: Any, batch: Dataset, num_data: Count, rows: Places | None = None
     ) -> tuple[Model, Any, Info]:
         """The stepper's step. The model comes back without columns; `info.bound` is an estimate."""
         inner, steps = state

@@ -44,7 +44,6 @@ class ForwardRule(AbstractRule):
     moves = {"q": AbstractGaussian}
 
     def init(self, model: Model, num_data: int) -> Moments:
-        """The moments of the model's q."""
         return _moments(model.posterior.q)
 
     def update(self, state: Moments, at: Context) -> Proposal:

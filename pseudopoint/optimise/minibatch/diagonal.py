@@ -67,7 +67,6 @@ class AbstractDiagonalRule(AbstractRule):
         """μ, g and the averaged curvature after the step, for one latent function."""
 
     def init(self, model: Model, num_data: int) -> Float[Array, "*C M M"]:
-        """No curvature yet."""
         g = jnp.asarray(model.posterior.q.g)
         return jnp.zeros((*g.shape, g.shape[-1]), g.dtype)
 

@@ -19,11 +19,9 @@ class OrdinaryRule(AbstractRule):
     name = "Optax"
 
     def init(self, model: Model, num_data: int) -> tuple:
-        """Nothing."""
         return ()
 
     def update(self, state: tuple, at: Context) -> Proposal:
-        """The bound and its gradient."""
         objective = lambda parts: elbo(at.hyper.rebuild(parts), at.batch, at.num_data).choose(at.tight)
         return Proposal((), (), *jax.value_and_grad(objective)(at.hyper.parts))
 

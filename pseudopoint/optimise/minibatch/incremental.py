@@ -79,7 +79,6 @@ class SitesRule(AbstractRule):
         return Proposal((q,), after, batch.bound, batch.hyper, norm, checked, valid, (rows, first, new))
 
     def write(self, state: SitesState, proposal: Proposal, accepted: Bool[Array, ""]) -> SitesState:
-        """The table with the batch's sites."""
         rows, first, new = proposal.written
         return state._replace(table=_put(state.table, rows, first & accepted, new))
 
@@ -139,7 +138,6 @@ class AverageRule(AbstractRule):
     stores_features: bool = eqx.field(static=True)
 
     def init(self, model: Model, num_data: int) -> AverageState:
-        """No row seen."""
         mean, chol = jnp.asarray(model.posterior.q.mean), jnp.asarray(model.posterior.q.chol)
         zeros = lambda *shape: jnp.zeros((num_data, *shape), mean.dtype)
         stored, held = (zeros(mean.shape[-1]), ()) if self.stores_features else ((), _others(model))
@@ -176,7 +174,6 @@ class AverageRule(AbstractRule):
         return Proposal((MeanChol(mean, chol),), after, batch.bound, batch.hyper, norm, checked, valid, written)
 
     def write(self, state: AverageState, proposal: Proposal, accepted: Bool[Array, ""]) -> AverageState:
-        """The tables with the batch's numbers."""
         rows, first, new, features = proposal.written
         put = lambda table, values: _put(table, rows, first & accepted, values)
         state = state._replace(table=put(state.table, new), seen=put(state.seen, True))

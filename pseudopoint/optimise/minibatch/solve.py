@@ -106,11 +106,9 @@ class _Probed(AbstractPosterior):
         return SolveGP(Z=self.Z, O=self.O, q=self.q, r=self.r, jitter=self.jitter)
 
     def basis(self, kernel: AbstractKernel) -> OrthogonalBasis:
-        """That of `SolveGP`."""
         return self._solve.basis(kernel)
 
     def on(self, basis: OrthogonalBasis) -> SolveProjection:
-        """That of `SolveGP`, with the probe."""
         return eqx.tree_at(lambda p: p.probe, self._solve.on(basis), self.probe, is_leaf=lambda x: x is None)
 
 

@@ -33,7 +33,7 @@ __all__ = [
     "VariationalStep",
 ]
 
-Rows = Int[Array, " B"]
+Places = Int[Array, " B"]
 
 # A gradient R times as long as the others stalls Adam for 2000 log(√0.001 R) steps, by its second moment's memory of
 # 1,000 steps: at R = 1e6 for 20,000, more than most fits have. R up to 60 was seen in good fits.
@@ -111,7 +111,7 @@ class AbstractStepper(eqx.Module):
 
     @abstractmethod
     def step(
-        self, model: Model, state: Any, batch: Dataset, num_data: Count, rows: Rows | None = None
+        self, model: Model, state: Any, batch: Dataset, num_data: Count, rows: Places | None = None
     ) -> tuple[Model, Any, Info]:
         """One step on one batch out of `num_data` rows.
 
@@ -127,7 +127,7 @@ class Context(NamedTuple):
     hyper: Trainable
     batch: Any  # a Dataset, or a BatchEnergy
     num_data: Count
-    rows: Rows | None
+    rows: Places | None
     gamma: Any
     guard: Guard
     tight: bool
@@ -249,7 +249,6 @@ class VariationalStep(AbstractStepper):
 
     @property
     def by_energy(self) -> bool:
-        """That of the rule."""
         return self.rule.by_energy
 
     def init(self, model: Model, num_data: int) -> StepState:
@@ -260,7 +259,7 @@ class VariationalStep(AbstractStepper):
         return StepState(self.rule.init(model, num_data), optimiser, guard)
 
     def step(
-        self, model: Model, state: StepState, batch: Dataset | BatchEnergy, num_data: Count, rows: Rows | None = None
+        self, model: Model, state: StepState, batch: Dataset | BatchEnergy, num_data: Count, rows: Places | None = None
     ) -> tuple[Model, StepState, Info]:
         """One step on one batch, or on its sums where the rule needs no more (`by_energy`)."""
         guard, rule = state.guard, self.rule
