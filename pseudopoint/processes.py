@@ -3,7 +3,7 @@
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
@@ -110,8 +110,8 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def side_by_side(function: Callable[[Any], Any], tasks: Sequence[Any]) -> list[Any]:
-    """[function(task) for each task], in as many threads as there are cores, each in JAX's precision of this thread."""
+def side_by_side(function: Callable[[Any], Any], tasks: Mapping[Any, Any]) -> dict[Any, Any]:
+    """{name: function(task)}, in as many threads as there are cores, each in JAX's precision of this thread."""
     precision, count = same_precision(), min(cores(), len(tasks))
 
     def in_scope(task):
@@ -119,10 +119,10 @@ def side_by_side(function: Callable[[Any], Any], tasks: Sequence[Any]) -> list[A
             return function(task)
 
     if count < 2:
-        return [function(task) for task in tasks]
+        return {name: function(task) for name, task in tasks.items()}
     pool = ThreadPoolExecutor(count)
     try:
-        return list(pool.map(in_scope, tasks))
+        return dict(zip(tasks, pool.map(in_scope, tasks.values()), strict=True))
     finally:
         pool.shutdown(cancel_futures=True)
 

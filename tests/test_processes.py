@@ -199,6 +199,6 @@ def test_products_are_of_full_precision_in_the_scope_and_in_its_threads():
 
     before = jax.config.values["jax_default_matmul_precision"]
     with processes.computing("float32"):
-        found = [precision(0), *processes.side_by_side(precision, [0, 1, 2])]
+        found = [precision(0), *processes.side_by_side(precision, {0: 0, 1: 1, 2: 2}).values()]
     assert len(found) == 4 and all("HIGHEST" in text for text in found)
     assert jax.config.values["jax_default_matmul_precision"] == before and "HIGHEST" not in precision(0)

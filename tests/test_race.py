@@ -1,5 +1,6 @@
 """Candidates of a search: their evidence is that of the rows that they are given, and what more rows decide."""
 
+from importlib import import_module
 from typing import Any
 
 import jax
@@ -14,10 +15,11 @@ from pseudopoint.kernels import Matern52
 from pseudopoint.likelihoods import Gaussian
 from pseudopoint.params import cast
 from pseudopoint.posteriors import Model
+from pseudopoint.recipes import race as races
 from pseudopoint.recipes.candidates import Sample, State, sample_of
 from pseudopoint.recipes.prior import LengthscalePrior
-from pseudopoint.recipes.race import Race
-from pseudopoint.recipes.search import LEAST, SAMPLE, TIMES, _most_rows, _Search
+from pseudopoint.recipes.race import FLAT, LONG, WINDOW, Race
+from pseudopoint.recipes.search import FINALISTS, FIRST_ROUNDS, LEAST, MORE_ROUNDS, SAMPLE, TIMES, _most_rows, _Search
 from pseudopoint.recipes.starts import Warm, start_sparse
 from pseudopoint.starts.hyperparameters import named_kernel
 from pseudopoint.starts.inducing import RACE_ROWS
@@ -54,6 +56,38 @@ def test_the_evidence_is_that_of_the_rows_that_are_given():
             normal: Any = stats.multivariate_normal(np.zeros(len(K)), covariance)
             dense = normal.logpdf(rows.y)
             np.testing.assert_allclose(found.evidence, dense, rtol=1e-9)
+
+
+def test_a_candidate_that_has_arrived_takes_no_more_iterations(monkeypatch):
+    ended, maximise = [], races.maximise
+
+    def watched(*arguments, **options):
+        ended.append(maximise(*arguments, **options))
+        return ended[-1]
+
+    monkeypatch.setattr(races, "maximise", watched)
+    with jax.enable_x64(True):
+        race, *_ = race_and_rows(Y)
+        state = race.climbed(race.climbed(state_of(), 200), 200)
+        again = race.climbed(state, LONG)
+    assert len(ended[-1].history) - 1 <= WINDOW + 1 < LONG
+    assert state.evidence - 1e-9 <= again.evidence <= state.evidence + FLAT
+
+
+def test_of_the_starts_under_heavy_tails_the_best_go_on(monkeypatch):
+    searches: Any = import_module("pseudopoint.recipes.search")  # of the package, it is the function
+    rounds, alternate = [], searches.alternate
+
+    def watched(*arguments):
+        rounds.append(arguments[-2])
+        return alternate(*arguments)
+
+    monkeypatch.setattr(searches, "alternate", watched)
+    outliers = np.where(np.arange(70) % 12 == 0, 3.0, 0.0) * np.where(np.arange(70) % 24 == 0, 1, -1)
+    with jax.enable_x64(True):
+        race, *_ = race_and_rows(Y + outliers)
+        _Search(race, None, 50).heavy_tails(race.climbed(state_of(), LONG))
+    assert rounds == [FIRST_ROUNDS] * 2 + [MORE_ROUNDS] * FINALISTS
 
 
 def test_rows_for_the_last_kernels_are_fewer_where_columns_are_many():

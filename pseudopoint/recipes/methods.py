@@ -9,14 +9,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from ..bounds import (
-    collapsed,
-    collapsed_orthogonal,
-    evidence_on_host,
-    given_evidence,
-    laplace,
-    marginal,
-)
+from ..bounds import collapsed, collapsed_orthogonal, evidence_on_host, given_evidence, laplace, marginal
 from ..compilation import program
 from ..data import Dataset
 from ..gaussians import MeanPrecision

@@ -139,15 +139,16 @@ def maximise(
     box=None,
     host=None,
     min_gain=None,
+    window=None,
 ) -> OptimiseResult:
     """L-BFGS-B on all numbers of the model except the frozen ones, under the prior of its lengthscales.
 
     The rows are padded to a bucket. More than 20 numbers are in units of their own, except within a `box`. `resume`,
-    `float32_start`, `box` and `min_gain` are those of `Objective` and `lbfgsb_in_rounds`; by default `min_gain` is
-    `least_gain` where there are pseudo-points. It is that of ten iterations, or of five beyond 5,000 rows. With `host`,
-    the objective is a function of the model and (data, host(model, data)). Raises FitError with cause and remedy.
+    `float32_start`, `box`, `min_gain` and `window` are those of `Objective` and `lbfgsb_in_rounds`; by default a gain
+    is `least_gain` where there are pseudo-points, of ten iterations, or of five beyond 5,000 rows. With `host`, the
+    objective is a function of the model and (data, host(model, data)). Raises FitError with cause and remedy.
     """
-    window = WINDOW_OF_MANY_ROWS if len(data) > RACE_ROWS else None
+    window = window or (WINDOW_OF_MANY_ROWS if len(data) > RACE_ROWS else None)
     numbers, data, M = trainable(model, *frozen), padded_to_bucket(data), len(model.posterior.Z)
     penalised = _penalised(objective, prior, numbers, data, host, resume, progress)
     probe = None

@@ -26,6 +26,7 @@ __all__ = ["FIRST", "LONG", "SHORT", "WORTH", "Race"]
 
 FIRST, SHORT, LONG = 10, 12, 25  # iterations: of a race, of a change, of what won
 WORTH = 2.0  # nats that a change has to gain
+FLAT, WINDOW = WORTH / 20, 4  # a candidate that gains less in so many iterations has arrived
 LOG = logging.getLogger(__name__)
 
 
@@ -57,11 +58,13 @@ class Race:
         The evidence is that of `rows`, by default of the sample."""
         rows = rows or self.rows
         (bound, prior, host), levels = self.objective(state), rows.levels
+        columns = 1 if levels is None else levels.shape[1]  # the bound is that of their mean
+        ends = {"min_gain": FLAT / columns, "window": WINDOW}
         try:
-            result = maximise(bound, prior, state.model, rows.of(state), iterations, None, host=host)
+            result = maximise(bound, prior, state.model, rows.of(state), iterations, None, host=host, **ends)
         except FitError:
             return state.anew()
-        evidence = result.bound * (1 if levels is None else levels.shape[1])  # of the mean column
+        evidence = result.bound * columns
         return state._replace(model=result.model, evidence=evidence + self.besides(state, rows))
 
     def objective(self, state: State) -> tuple[Any, LengthscalePrior, Any]:
@@ -88,7 +91,7 @@ class Race:
             began = time.perf_counter()
             return self.climbed(state, iterations, rows), time.perf_counter() - began
 
-        found = dict(zip(states, side_by_side(timed, list(states.values())), strict=True))
+        found = side_by_side(timed, states)
         for choice, (state, seconds) in found.items():
             self.record(part, choice, state.evidence, seconds)
         return {choice: state for choice, (state, _) in found.items()}

@@ -37,7 +37,7 @@ from .objectives import curvature, padded_to_bucket
 from .prior import LengthscalePrior
 from .race import FIRST, LONG, SHORT, WORTH, Race
 from .refit import refit
-from .settings import EXACT_ROWS
+from .settings import EXACT_ROWS, Fitted
 from .tails import DEGREES_AT_START, Tails, alternate, shows_tails, weighted
 
 __all__ = ["GRAMMAR", "Found", "search"]
@@ -50,7 +50,7 @@ TIMES, COLUMNS = 2.0, 16  # rows, in units of the sample; fewer beyond so many c
 LEAST = 1.5  # in the same units: fewer rows tell too little that is new
 MORE_ROWS = "kernel, more rows"  # the part in the table of trials
 SCALES = (1.0, 0.3, 0.1)  # of the first lengthscales, in units of those of the robust start
-TAILS = 6, 6  # rounds under Student-t noise, and iterations of each
+FIRST_ROUNDS, MORE_ROUNDS, ITERATIONS = 2, 4, 6  # under Student-t noise, of all starts and of the best; of a round
 NOISE_OF_SPREAD = 0.1  # its variance there at the start
 WIDE = 50  # columns from which a search of each by itself, and a kernel with a part for each, would take minutes
 WIDE_AND_LONG = 25  # from which such a kernel would, where there are too many rows for the exact method
@@ -182,9 +182,9 @@ class _Search:
             (j, warp) for j, warps in enumerate(offered) for warp in (None, *warps.values()) if warp is not chosen[j]
         ]
         with_one = lambda j, warp: state._replace(inputs=(*state.inputs[:j], warp, *state.inputs[j + 1 :]))
-        values = side_by_side(lambda other: self._evidence_at(with_one(*other)), others)
+        values = side_by_side(lambda other: self._evidence_at(with_one(*other)), dict(enumerate(others)))
         most = dict.fromkeys(range(len(chosen)), now + WORTH)
-        for (j, warp), value in zip(others, values, strict=True):
+        for (j, warp), value in zip(others, values.values(), strict=True):
             most[j], chosen[j] = (value, warp) if value > most[j] else (most[j], chosen[j])
         return tuple(chosen)
 
@@ -232,9 +232,8 @@ class _Search:
     ) -> tuple[str, State]:
         """The best of the finalists after more iterations, if that is worth a change of the kernel that there is."""
         best = sorted(states, key=lambda name: states[name].evidence)[-FINALISTS:]
-        names = list(dict.fromkeys([*best, now]))
-        climbed = side_by_side(lambda name: self.race.climbed(states[name], iterations, rows), names)
-        ended = dict(zip(names, climbed, strict=True))
+        last = {name: states[name] for name in [*best, now]}
+        ended = side_by_side(lambda state: self.race.climbed(state, iterations, rows), last)
         name = max(ended, key=lambda name: ended[name].evidence)
         name = name if ended[name].evidence >= ended[now].evidence + WORTH else now
         return name, ended[name]
@@ -265,9 +264,9 @@ class _Search:
             return self.race.taken("tails", "normal noise", state), None
         LOG.info("search: tails (%s)", ", ".join(starts))
         began = time.perf_counter()
-        found = dict(
-            zip(starts, side_by_side(lambda start: self._with_tails(*start), list(starts.values())), strict=True)
-        )
+        found = side_by_side(lambda start: self._with_tails(*start), starts)
+        best = sorted(found, key=lambda choice: found[choice][0].evidence)[-FINALISTS:]
+        found |= side_by_side(lambda ended: self._further(*ended), {choice: found[choice] for choice in best})
         for choice, (other, _) in found.items():
             self.race.record("tails", choice, other.evidence, (time.perf_counter() - began) / len(found))
         choice = max(found, key=lambda choice: found[choice][0].evidence)
@@ -281,8 +280,7 @@ class _Search:
         return self.race.taken("tails", choice, other), tails.degrees
 
     def _with_tails(self, state: State, afresh: bool) -> tuple[State, Tails | None]:
-        """The candidate under Student-t noise, with the bound on its evidence, less what ν overstates it by: from where
-        it is, or from the first lengthscales and precisions that f = 0 suggests."""
+        """Under Student-t noise from where it is, or from first lengthscales and the precisions that f = 0 suggests."""
         data, weight = self.race.rows.of(state), self.race.rows.weight
         prior, degrees = LengthscalePrior.around(self.race.base(state), self.settings), DEGREES_AT_START
         try:
@@ -295,7 +293,20 @@ class _Search:
                 began = refit(self.race.moved(first, name=state.name).model, data_first, self.settings, prior, SHORT)
             else:
                 began = refit(state.model, data, self.settings, prior, 0)
-            tails = alternate(began, data, self.settings, prior, degrees, *TAILS)
+        except FitError:
+            return state.anew(), None
+        return self._alternated(state, began, degrees, FIRST_ROUNDS)
+
+    def _further(self, state: State, tails: Tails | None) -> tuple[State, Tails | None]:
+        """More rounds from where a start ended."""
+        return (state, tails) if tails is None else self._alternated(state, tails.gaussian, tails.degrees, MORE_ROUNDS)
+
+    def _alternated(self, state: State, began: Fitted, degrees: float, rounds: int) -> tuple[State, Tails | None]:
+        """After so many rounds from a Gaussian fit, with the bound on the evidence, less what ν overstates it by."""
+        data, weight = self.race.rows.of(state), self.race.rows.weight
+        prior = LengthscalePrior.around(self.race.base(state), self.settings)
+        try:
+            tails = alternate(began, data, self.settings, prior, degrees, rounds, ITERATIONS)
         except FitError:
             return state.anew(), None
         if not np.isfinite(tails.left_out(data)):
