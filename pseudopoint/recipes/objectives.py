@@ -144,8 +144,8 @@ def maximise(
     """L-BFGS-B on all numbers of the model except the frozen ones, under the prior of its lengthscales.
 
     The rows are padded to a bucket. More than 20 numbers are in units of their own, except within a `box`. `resume`,
-    `float32_start`, `box`, `min_gain` and `window` are those of `Objective` and `lbfgsb_in_rounds`; by default a gain
-    is `least_gain` where there are pseudo-points, of ten iterations, or of five beyond 5,000 rows. With `host`, the
+    `float32_start`, `box`, `min_gain` and `window` are those of `Objective` and `lbfgsb_in_rounds`; where none is given
+    `min_gain` is `least_gain` if there are pseudo-points, and `window` is 5 beyond 5,000 rows. With `host`, the
     objective is a function of the model and (data, host(model, data)). Raises FitError with cause and remedy.
     """
     window = window or (WINDOW_OF_MANY_ROWS if len(data) > RACE_ROWS else None)
