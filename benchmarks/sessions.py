@@ -1,12 +1,13 @@
 """What repeated fits cost: a cross-validation, a fresh process, two hundred sizes in one process.
 
-    python benchmarks/sessions.py [--only folds,fresh,sizes] [--out rows.jsonl]
+    python benchmarks/sessions.py [--only folds,fresh,sizes,shuffled] [--out rows.jsonl]
 
 folds: five folds of 1,030 rows, by scikit-learn's `cross_validate`, in a process whose cache folder is empty, and in a
 second one; beside them the last fold again, which has compiled all it needs, and scikit-learn's Gaussian process.
 fresh: a process that imports, reads 300 rows and fits them, of a size that an earlier process has seen; the same by
 scikit-learn (constant times an RBF with a lengthscale for each column, plus noise). Processes take turns.
-sizes: 200 fits of 200 sizes in one process: its memory after each.
+sizes: 200 fits of 200 sizes in one process, of which each is larger than the one before: its memory after each.
+shuffled: the same in random order, so that early and late fits are of like size.
 
 The rows are y = sin(2x₁) + x₂x₃ + ½cos(3x₄) + 0.3ε of 8 columns. `effort` is the setting of `GPRegressor`.
 """
@@ -84,17 +85,24 @@ def fresh(who: str) -> dict:
     return {"r2": float(estimator(who).fit(X, y).score(X, y))}
 
 
-def sizes(who: str) -> dict:
+def sizes(who: str, order=range(200)) -> dict:
     """Resident memory, MiB, after each fit of 100, 103, … rows."""
     held = []
-    for k in range(200):
+    for k in order:
         estimator(who).fit(*table(100 + 3 * k, k))
         pages = int(Path("/proc/self/statm").read_text().split()[1])
         held.append(round(pages * os.sysconf("SC_PAGESIZE") / 2**20, 1))
     return {"after_10": held[9], "after_30": held[29], "after_100": held[99], "after_200": held[199], "most": max(held)}
 
 
-CASES = {"folds": folds, "fresh": fresh, "sizes": sizes}
+def shuffled(who: str) -> dict:
+    """`sizes` in random order."""
+    import numpy as np
+
+    return sizes(who, np.random.default_rng(0).permutation(200).tolist())
+
+
+CASES = {"folds": folds, "fresh": fresh, "sizes": sizes, "shuffled": shuffled}
 
 
 def in_process(case: str, who: str, cache: str) -> dict:
@@ -123,13 +131,14 @@ def measured(only: list[str]):
                 seconds = [turn[who]["process_seconds"] for turn in turns]
                 row = {"case": "fresh", "who": who, "r2": turns[0][who]["r2"], "process_seconds": median(seconds)}
                 yield row | {"least": min(seconds), "most": max(seconds)}
-        if "sizes" in only:
-            yield {"case": "sizes", "who": "fast"} | in_process("sizes", "fast", cache)
+        for case in ("sizes", "shuffled"):
+            if case in only:
+                yield {"case": case, "who": "fast"} | in_process(case, "fast", cache)
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", default="folds,fresh,sizes")
+    parser.add_argument("--only", default="folds,fresh,sizes,shuffled")
     parser.add_argument("--out", type=Path, help="append the rows to this file, a line of JSON each")
     parser.add_argument("--inside", choices=list(CASES), help=argparse.SUPPRESS)
     parser.add_argument("--who", default="balanced", help=argparse.SUPPRESS)
