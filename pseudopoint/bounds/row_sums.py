@@ -15,8 +15,6 @@ from ..data import Dataset
 from ..devices import Devices, over_devices
 from ..linalg import Scalar, gram, lower_product, lower_transposed_product, outer, through_whitening, tril_product
 
-__all__ = ["Statistics", "Sums", "chunk_size", "feature_sums", "statistics", "whitened_sums"]
-
 
 class Statistics(NamedTuple):
     """Sums over rows with precisions λᵢ = wᵢ/(σ² + noiseᵢ), features aᵢ and residuals dᵢ."""

@@ -8,8 +8,6 @@ import numpy as np
 from pseudopoint.commands.enough import advice_without_rows
 from pseudopoint.commands.kinds import AbstractKind, Result
 
-__all__ = ["about", "chosen", "kernel_variance", "lengthscales", "trials"]
-
 
 def about(kind: AbstractKind, rows: float | int) -> Result:
     """The likelihood, the method and why it was chosen, and bounds on the log evidence of the scaled target, in nats;

@@ -10,8 +10,6 @@ import pandas as pd
 from pseudopoint.names import CLASSIFICATION, REGRESSION, TASKS
 from pseudopoint.tables import TableError, looks_like_classes, number_target, read_table
 
-__all__ = ["Choice", "choose_task", "implied_task"]
-
 FEW = 30  # whole numbers that may be the codes of classes
 
 

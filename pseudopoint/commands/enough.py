@@ -13,8 +13,6 @@ from pseudopoint.params import cast
 from pseudopoint.posteriors import Exact, Model
 from pseudopoint.processes import computing, one_blas_thread
 
-__all__ = ["advice", "advice_without_rows"]
-
 WORTH_IT = 0.01  # nats a row: a gain that nobody would notice in predictions
 AFFORDABLE = 3_000  # rows whose exact evidence takes a few seconds
 OPEN = 0.05  # a share of the variance

@@ -11,8 +11,6 @@ from pseudopoint.commands.kinds import AbstractKind, Scored
 from pseudopoint.report import Input
 from pseudopoint.tables import Column
 
-__all__ = ["importances", "inputs", "residual_columns", "surprising"]
-
 SHUFFLES = 3
 ROWS, PREDICTIONS = 400, 12_000  # rows that are shuffled, and predictions in all for importance
 WORST = 8

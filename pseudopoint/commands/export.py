@@ -6,8 +6,6 @@ from pseudopoint.commands.kinds import LEVEL, Result
 from pseudopoint.commands.steps import load_model
 from pseudopoint.export import to_onnx
 
-__all__ = ["export_model"]
-
 
 def export_model(model_file: str | Path, out: str | Path | None = None, level: float = LEVEL) -> Result:
     """Writes the model as an ONNX graph to `out`, by default the model file's name with the ending .onnx. Its inputs

@@ -13,8 +13,6 @@ from pseudopoint.estimators.targets import check_target, regression_likelihood
 from pseudopoint.tables import TableEncoder, TableError, class_target, drop_missing_target, number_target, read_table
 from pseudopoint.tables.formats import Format, column_formats, values_of
 
-__all__ = ["HeldOut", "Rows", "rows_of", "split"]
-
 
 class HeldOut(NamedTuple):
     """What measures a fit: a share of the rows at random; the last share of them in time, or those from a time on, by

@@ -15,8 +15,6 @@ from pseudopoint.estimators.targets import check_target, regression_likelihood
 from pseudopoint.tables import Oddity, TableEncoder, TableError, number_target
 from pseudopoint.tables import describe as in_words
 
-__all__ = ["LEVEL", "AbstractKind", "Classification", "Regression", "Result", "Scored", "exposures"]
-
 LEVEL = 0.9
 BELOW = 0.05  # share of rows whose intervals reach where the target does not: worth a note
 

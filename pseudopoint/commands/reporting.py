@@ -14,8 +14,6 @@ from pseudopoint.commands.words import in_lines
 from pseudopoint.estimators.notes import discrete_target
 from pseudopoint.report import Report
 
-__all__ = ["report_of"]
-
 ELSEWHERE = {"RMSE", "MAE", "R²", "log density", "coverage", "accuracy", "Brier score", "calibration error"}
 ELSEWHERE |= {"test rows", "note"}
 

@@ -27,8 +27,6 @@ from pseudopoint.report import write_report
 from pseudopoint.tables import TableEncoder, TableError, read_table, table_chunks, write_chunks
 from pseudopoint.tables import describe as in_words
 
-__all__ = ["demo", "fit_table", "inspect_model", "load_model", "predict_table", "score_table"]
-
 CHUNK_ROWS = 20_000
 DEMO, DEMO_TARGET = "concrete_demo.csv.gz", "strength_MPa"
 RENAMED = {"interval": "level"}  # measures by their names in model files of earlier versions

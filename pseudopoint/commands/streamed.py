@@ -30,8 +30,6 @@ from pseudopoint.tables.learning import held_out
 from pseudopoint.tables.missing import without_words
 from pseudopoint.tables.source import table_bytes, table_files
 
-__all__ = ["fit_table"]
-
 MOST_HELD_OUT = 100_000  # rows of a streamed table
 IN_MEMORY = {"test_from": "test-from", "test_last": "test-last", "time_column": "time", "weights": "weights"}
 IN_MEMORY |= {"exposure": "exposure"}

@@ -9,8 +9,6 @@ from scipy.special import entr
 from pseudopoint import metrics
 from pseudopoint.tables.learning import Moments
 
-__all__ = ["ClassTally", "Columns", "NumberTally", "Result", "Scored"]
-
 Result = dict[str, Any]
 Columns = dict[str, np.ndarray]
 

@@ -14,8 +14,6 @@ from pseudopoint.estimators.notes import updated
 from pseudopoint.tables import TableError, table_chunks
 from pseudopoint.tables import describe as in_words
 
-__all__ = ["update_table"]
-
 
 def update_table(
     model_file: str | Path, table: str | Path, out: str | Path, weights: str | None = None, new_inducing: int = 0

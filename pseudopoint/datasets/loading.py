@@ -17,8 +17,6 @@ from jaxtyping import Float, Int
 
 from pseudopoint.files import FilePath, scratch, user_cache
 
-__all__ = ["CATALOGUE", "DataError", "Source", "Table", "data_folder", "find", "load", "source", "split"]
-
 ADVICE = "put the right file there, or delete it"
 FOLDER = resources.files("pseudopoint") / "datasets"
 

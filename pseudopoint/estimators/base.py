@@ -38,8 +38,6 @@ from .targets import refuse_unfit
 from .updating import TakesMoreRows
 from .warm import learned_by, start_of
 
-__all__ = ["AbstractEstimator", "in_units_of_inputs", "start_kernel"]
-
 MERGED_ROWS = 500_000
 LARGE_MAP = 2**30  # bytes of a memory map that is not read into memory
 PARAMETERS = "    The parameters are the settings of `pseudopoint.names.Settings` (docs/settings.md)."

@@ -15,8 +15,6 @@ from ..names import Settings
 from ..persistence import load, save
 from ..recipes import AbstractKeeper, Nothing
 
-__all__ = ["Checkpoint", "fingerprint", "opened"]
-
 EVERY = 60.0  # seconds between two writings
 KIND = "checkpoint"
 IDENTITY = "identity.json"

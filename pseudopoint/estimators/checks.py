@@ -14,31 +14,6 @@ from ..names import SETTINGS, Settings
 from ..priors import AbstractPrior, parsed
 from ..starts.expressions import is_expression
 
-__all__ = [
-    "checked",
-    "in_days",
-    "nanoseconds",
-    "no_type_check",
-    "noise_of_rows",
-    "numbers",
-    "one_column",
-    "positive",
-    "LARGEST_TARGET",
-    "refuse_bad_target",
-    "refuse_large",
-    "refuse_noise_of_warped",
-    "refuse_non_finite",
-    "scaled_noise",
-    "seed_of",
-    "shown",
-    "store",
-    "truth",
-    "unknown",
-    "validated",
-    "weights",
-    "whole",
-]
-
 DAY = 8.64e13  # in nanoseconds
 LARGEST_TARGET = 1e305  # so that sums of a few predictions do not overflow
 

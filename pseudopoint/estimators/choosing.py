@@ -17,8 +17,6 @@ from ..starts.responses import response
 from .checks import nanoseconds, numbers, shown
 from .means import has_mean
 
-__all__ = ["Chosen", "as_chosen", "given_points", "searched", "table"]
-
 FEWEST = 20  # rows: fewer tell nothing of kernels and warps
 
 

@@ -23,8 +23,6 @@ from .targets import class_likelihood
 from .updating import codes_of_classes, target_of_classes
 from .warm import learned_by, refuse_other_classes
 
-__all__ = ["GPClassifier"]
-
 FEW, BRIEF = 50, 5  # rows and iterations of a fit to one class
 
 

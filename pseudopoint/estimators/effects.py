@@ -20,8 +20,6 @@ from ..processes import computing, one_blas_thread
 from .checks import shown
 from .serving import apply_learned
 
-__all__ = ["Effect", "Effects", "effects_of"]
-
 POINTS = 24  # of a curve
 FEWEST = 16  # rows to average over
 WORK = 4e9  # multiplications of all curves together, which bound the rows

@@ -18,8 +18,6 @@ from ..likelihoods import AbstractLikelihood
 from .checks import numbers
 from .targets import Target
 
-__all__ = ["Rates", "checked_exposure", "shift"]
-
 
 class Rates(NamedTuple):
     """What a fit sees of counts y [N] with exposures: the likelihood, y/E [N], weights wE [N], the unit in which E is

@@ -17,8 +17,6 @@ from ..persistence import ModelFileError
 from .checks import validated
 from .warm import learned_by
 
-__all__ = ["Given", "as_pandas", "encoded", "gaps", "given", "is_lazy", "is_table", "plain_labels", "restored"]
-
 
 class Given(NamedTuple):
     """What `fit` was given, as numbers: inputs, target and further columns; the places of the rows that have a target

@@ -7,8 +7,6 @@ import numpy as np
 from ..processes import computing
 from . import predictive
 
-__all__ = ["joint_moments"]
-
 
 def joint_moments(model: Any, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Mean and joint covariance of y in its own units, at rows that were checked."""

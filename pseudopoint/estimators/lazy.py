@@ -11,8 +11,6 @@ from sklearn.metrics import accuracy_score, r2_score
 from .checks import in_days
 from .frames import is_lazy
 
-__all__ = ["ScoresExposures", "ScoresPartitions", "over_partitions"]
-
 
 class ScoresPartitions:
     """`score` as scikit-learn has it for arrays, for collections of Dask too."""

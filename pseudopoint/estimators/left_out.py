@@ -14,8 +14,6 @@ from ..posteriors import Collapsed, Exact, Model
 from ..processes import computing, one_blas_thread
 from .checks import noise_of_rows, one_column, refuse_noise_of_warped, scaled_noise, weights
 
-__all__ = ["densities"]
-
 
 def densities(model: Any, X: Any, y: Any, sample_weight: Any, noise: Any, folds: Any) -> np.ndarray:
     """log p(yᵢ | xᵢ, all rows but i), or but those of its fold where `folds` [N] are given, each [N], per unit of y;

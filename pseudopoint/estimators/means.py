@@ -11,8 +11,6 @@ from ..means import AbstractMean, ConstantMean, LinearMean
 from ..names import Settings
 from .checks import shown, unknown
 
-__all__ = ["around_mean", "has_mean"]
-
 
 def has_mean(settings: Settings, likelihood: AbstractLikelihood) -> bool:
     """Whether the settings give this likelihood a mean that is a function, or a constant that it lacks."""

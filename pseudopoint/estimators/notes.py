@@ -9,22 +9,6 @@ import numpy as np
 from ..data import FAR, Standardiser
 from ..kernels import AbstractKernel
 
-__all__ = [
-    "constant_outputs",
-    "constant_target",
-    "discrete_target",
-    "far_rows",
-    "iteration_limit",
-    "left_unwarped",
-    "lost_digits",
-    "many_classes",
-    "merged_rows",
-    "single_precision",
-    "start_of_kernel",
-    "unusual_weights",
-    "updated",
-]
-
 FEW_DIGITS = 1e-4  # of a column's spread: what rounding in float32 may take
 TRIED_ROWS = 300
 UNRELATED, ALIKE = 1e-3, 1e-6

@@ -25,8 +25,6 @@ from .frames import as_pandas, given, is_table
 from .serving import evaluate
 from .warm import learned_by
 
-__all__ = ["density_of_outputs", "fit_outputs", "joint_draws", "joint_moments", "refuse_alone", "several_columns"]
-
 LARGEST_TARGET = 1e100  # whose square is a number
 # What settings do not go together with several outputs: the words that do, of each.
 ALLOWED: dict[str, tuple] = {

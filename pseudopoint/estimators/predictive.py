@@ -10,21 +10,6 @@ import numpy as np
 
 from ..linalg import factorise
 
-__all__ = [
-    "draw",
-    "joint",
-    "joint_outputs",
-    "latent",
-    "latent_mean",
-    "log_density",
-    "log_probabilities",
-    "mean",
-    "mean_given",
-    "mean_of_paths",
-    "moments",
-    "with_noise",
-]
-
 
 def latent_mean(predictor, likelihood, X):
     """Means of the latent functions, [N] or [C, N]."""

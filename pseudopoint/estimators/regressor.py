@@ -43,8 +43,6 @@ from .targets import check_target, regression_likelihood
 from .updating import target_of_numbers
 from .warm import learned_by, refuse_other_classes
 
-__all__ = ["GPRegressor"]
-
 MAX_JOINT_ROWS = 5000
 BELOW_ONE = float(np.nextafter(1, 0))  # the largest probability whose quantile is finite
 

@@ -14,8 +14,6 @@ import numpy as np
 from ..persistence import ModelFileError
 from .frames import restored
 
-__all__ = ["rebuilt", "tree_of"]
-
 # Arrays of objects or of text are lists in the file.
 TEXT: dict[str, Callable] = {"feature_names_in_": lambda names: np.asarray(names, object), "classes_": np.asarray}
 OPTIONAL = {"feature_names_in_"}  # scikit-learn sets it where columns have names

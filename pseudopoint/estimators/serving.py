@@ -23,8 +23,6 @@ from ..params import Number
 from ..posteriors import AbstractOutputs, Joined, Predictor, Predictors, WithMean
 from ..processes import computing
 
-__all__ = ["SquarePredictor", "TriangularPredictor", "apply_learned", "evaluate", "in_blocks", "is_plain", "served"]
-
 BLOCK = 2**19  # numbers of a block of rows: its few arrays stay in a processor's cache, and below the 32 MB at which
 # glibc gives memory back to the system after every block, to be cleared again page by page
 NODES = 512  # at most so many quadrature nodes a row

@@ -23,8 +23,6 @@ from .frames import is_lazy, is_table
 from .means import around_mean
 from .warm import learned_by
 
-__all__ = ["Streaming", "fit_streamed", "learn_source"]
-
 FEW = 20_000  # rows of the sample on which a fit starts
 TARGET = "the target"  # the name of y, where X and y are arrays
 

@@ -25,8 +25,6 @@ from ..likelihoods import (
 )
 from .checks import unknown
 
-__all__ = ["CLASSIFICATION", "REGRESSION", "Target", "check_target", "class_likelihood", "regression_likelihood"]
-
 MAX_LEVELS = 100
 
 Make = Callable[[np.ndarray, np.ndarray], AbstractLikelihood]

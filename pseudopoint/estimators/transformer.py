@@ -11,8 +11,6 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from .checks import no_type_check, store, validated
 from .frames import as_pandas, encoded, is_table
 
-__all__ = ["TableTransformer"]
-
 
 class TableTransformer(TransformerMixin, BaseEstimator):
     """Columns of a table (pandas, polars, Arrow) as numbers, by the rules of docs/tables.md.

@@ -27,8 +27,6 @@ from .exposure import Rates, checked_exposure
 from .notes import updated
 from .targets import Target, check_target
 
-__all__ = ["TakesMoreRows", "codes_of_classes", "target_of_classes", "target_of_numbers"]
-
 
 class TakesMoreRows:
     """What an estimator does with rows that come after its fit."""

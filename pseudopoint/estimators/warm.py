@@ -14,8 +14,6 @@ from ..posteriors import IndependentLatents, Model, Whitened, whitened_q
 from .checks import truth
 from .choosing import Chosen
 
-__all__ = ["Learned", "learned_by", "refuse_other_classes", "start_of"]
-
 
 class Learned(NamedTuple):
     """What is kept of a fit: kernel and the kernel at the centre of its prior in the units of the fit, likelihood and

@@ -14,8 +14,6 @@ from ..tables.columns import Column
 from ..tables.missing import CANONICAL
 from .graph import Graph, element_type
 
-__all__ = ["encoded", "read_rows"]
-
 UNITS = {
     "number": "a number",
     "boolean": "1 for true, 0 for false",

@@ -7,8 +7,6 @@ import jax.numpy as jnp
 import numpy as np
 from scipy.special import erfcx
 
-__all__ = ["FUNCTIONS"]
-
 NEAR = 0.5  # where 1 + x and e^x − 1 would lose digits
 TERMS = 30  # of the Chebyshev series of log erfcx, to 1e-16
 

@@ -9,8 +9,6 @@ import onnx
 from jaxtyping import Shaped
 from onnx import helper, numpy_helper
 
-__all__ = ["Graph", "Value", "element_type"]
-
 Value = str | Shaped[np.ndarray, "..."]  # the name of a tensor that depends on the rows, or a constant
 OPSET, IR_VERSION = 20, 10  # the first that compare text, and what reads them
 

@@ -16,8 +16,6 @@ from ..estimators.serving import SquarePredictor
 from ..files import whole_file
 from ..processes import computing
 
-__all__ = ["to_onnx"]
-
 TOLERANCE = 1e-9  # of the probabilities of levels, as in `likelihoods.intervals`
 
 

@@ -15,8 +15,6 @@ from jax.extend.core import ClosedJaxpr, Literal
 from .functions import FUNCTIONS
 from .graph import Graph, Value, element_type
 
-__all__ = ["traced"]
-
 ROWS = "N"
 Rule = Callable[[Graph, Any, list[Value]], Value]
 

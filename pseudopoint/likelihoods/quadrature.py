@@ -11,17 +11,6 @@ from jax import lax
 from jax.scipy.special import logsumexp
 from jaxtyping import Array, Float
 
-__all__ = [
-    "expect",
-    "expect_bounded",
-    "expect_inverse",
-    "expect_log1p",
-    "in_blocks",
-    "log_expect",
-    "plus_gumbel",
-    "rule",
-]
-
 ORDER = 20  # Gauss–Hermite nodes in training
 BLOCK = 256  # rows of one call of a compiled function
 

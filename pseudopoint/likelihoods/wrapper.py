@@ -6,8 +6,6 @@ import equinox as eqx
 
 from .base import AbstractLikelihood, Latent, PerRow, Slopes
 
-__all__ = ["AbstractWrapper"]
-
 
 def _same(name: str) -> Any:
     """The attribute of the likelihood inside."""

@@ -14,8 +14,6 @@ import numpy as np
 from jaxtyping import Float
 from scipy.linalg import cython_blas, cython_lapack  # pyright: ignore[reportAttributeAccessIssue]
 
-__all__ = ["HostBlas"]
-
 Matrix = Float[np.ndarray, "_ _"]
 
 

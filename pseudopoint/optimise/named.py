@@ -21,20 +21,6 @@ from .minibatch.schedules import Schedule
 from .result import Progress
 from .transformation import GradientTransformation
 
-__all__ = [
-    "OPTIMISERS",
-    "RATE",
-    "STEPS",
-    "Optimiser",
-    "Options",
-    "in_coordinates",
-    "optimise",
-    "standard_elbo",
-    "tight",
-    "tight_elbo",
-    "vfe",
-]
-
 STEPS, RATE = 2000, 0.02  # of minibatches, and Adam's first rate
 DESCENT_RATE = 0.1
 

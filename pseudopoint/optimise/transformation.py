@@ -3,8 +3,6 @@
 from collections.abc import Callable
 from typing import Any, Protocol, runtime_checkable
 
-__all__ = ["GradientTransformation"]
-
 
 @runtime_checkable
 class GradientTransformation(Protocol):

@@ -13,8 +13,6 @@ from ..starts.warps import Warps, penalty
 from .categories import Ties
 from .settings import Trial
 
-__all__ = ["Found", "Sample", "State", "sample_of"]
-
 
 def sample_of(data: Dataset, size: int, seed: int) -> Dataset:
     """At most `size` rows, whatever the order of rows and columns: drawn from the rows in the order of their targets

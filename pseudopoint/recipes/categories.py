@@ -9,8 +9,6 @@ from jaxtyping import Float
 from ..data import Standardiser
 from ..kernels import AbstractKernel, Tied
 
-__all__ = ["Ties", "occam"]
-
 FEWEST = 3  # categories: with two, the 0/1 columns are one column and its negative
 
 

@@ -11,8 +11,6 @@ from ..posteriors import Model
 from .objectives import OfBound, Report, padded_to_bucket
 from .settings import Fitted
 
-__all__ = ["at_once", "divergence", "finish", "finish_exact", "fitted_by", "predictor_of", "settle"]
-
 AT_ONCE = 2e7  # numbers of the features of all rows that may be in memory together
 CLOSE = 1e-6  # nats a row: where the search for the best q ends
 # Values of latent functions at rows beyond which that search repays the compilation of faster exponentials.

@@ -39,8 +39,6 @@ from ..posteriors import (
 )
 from .settings import Settings
 
-__all__ = ["FAMILIES", "Family", "family_steppers", "prior_q", "several", "steps_and_rate"]
-
 # Steps and rate of Adam for likelihoods whose rows tell less of the latent function than those of a Gaussian do.
 MORE_STEPS, HIGHER_RATE = 3000, 0.05
 

@@ -12,15 +12,14 @@ import numpy as np
 from ..bounds import collapsed
 from ..data import Dataset, near_rows
 from ..optimise.fullbatch import FitError
+from ..optimise.named import held_points
 from ..posteriors import Collapsed, Model
 from ..starts.inducing import added
 from .ends import finish
-from .objectives import OfBound, held_points, maximise
+from .objectives import OfBound, maximise
 from .prior import LengthscalePrior
 from .settings import WORK, Fitted, Settings, points_may_grow
 from .starts import float32_start_on_sample
-
-__all__ = ["Ended", "as_it_is", "most_points", "with_more_points"]
 
 ITERATIONS = 5  # with more points: for as much work, more points gain more than more iterations
 SHARE = 0.5  # of the work that `effort` allows

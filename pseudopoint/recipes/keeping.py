@@ -11,8 +11,6 @@ from ..optimise.fullbatch import Objective
 from ..optimise.minibatch.loop import TrainState
 from ..optimise.result import Record
 
-__all__ = ["AbstractKeeper", "Nothing", "continued", "descent_kept", "keeping_steps"]
-
 
 class AbstractKeeper(ABC):
     """Trees of plain values, arrays and models, by the name of the stage of a fit that made them."""

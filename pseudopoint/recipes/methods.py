@@ -18,7 +18,7 @@ from ..likelihoods import AbstractLikelihood, Gaussian, StudentT
 from ..optimise.fullbatch import FitError, OptimiseResult
 from ..optimise.minibatch import AbstractStepper
 from ..optimise.minibatch.loop import fit, start
-from ..optimise.named import OPTIMISERS, Options, in_coordinates, optimise
+from ..optimise.named import OPTIMISERS, Options, held_points, in_coordinates, optimise
 from ..optimise.result import Progress
 from ..params import cast
 from ..posteriors import CollapsedDecoupled, Model, Whitened
@@ -33,7 +33,6 @@ from .objectives import (
     Report,
     explain,
     explained,
-    held_points,
     least_gain,
     maximise,
     maximise_profile,
@@ -54,8 +53,6 @@ from .starts import (
     with_learned_q,
 )
 from .tails import fit_tails, under_normal_noise, with_better_noise
-
-__all__ = ["fit_model", "how_it_ended"]
 
 LOG = logging.getLogger(__name__)
 

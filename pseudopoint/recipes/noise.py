@@ -21,6 +21,7 @@ from ..data import Dataset
 from ..kernels import AbstractKernel, Matern52
 from ..likelihoods import NOISE_FLOOR, Gaussian, Heteroscedastic, LogScale
 from ..optimise.fullbatch import FitError, OptimiseResult
+from ..optimise.named import held_points
 from ..params import cast
 from ..posteriors import Joined, Model, Whitened
 from ..starts.hyperparameters import robust
@@ -28,13 +29,11 @@ from ..starts.inducing import RACE_ROWS
 from .ends import divergence, settle
 from .families import prior_q
 from .growth import Ended, with_more_points
-from .objectives import OfBound, held_points, maximise
+from .objectives import OfBound, maximise
 from .prior import LengthscalePrior
 from .refit import refit
 from .settings import Fitted, Settings, Trial, choose_num_inducing, most_iterations
 from .starts import float32_start_on_sample, start_sparse
-
-__all__ = ["VaryingNoise", "fit_noise", "misses", "noise_may_vary", "with_noise_that_pays"]
 
 # log χ² of one degree of freedom: the mean and the variance of ½ log (e/sd)², e ~ N(0, sd²).
 MEAN, VARIANCE = -0.6352, float(np.pi**2 / 8)

@@ -22,30 +22,12 @@ from ..devices import Devices, over_devices
 from ..linalg import explain_failure
 from ..optimise.fullbatch import ROUND, FitError, Objective, OptimiseResult, best_q, lbfgsb_in_rounds
 from ..optimise.minibatch import with_q
-from ..optimise.named import held_points, posterior_q
+from ..optimise.named import posterior_q
 from ..params import Trainable, cast, trainable
 from ..posteriors import Model
 from ..starts.inducing import RACE_ROWS
 from .prior import Penalised
 from .settings import COLLAPSED_ROWS
-
-__all__ = [
-    "EXACT_SAMPLE",
-    "OfBound",
-    "Report",
-    "box_around",
-    "curvature",
-    "explain",
-    "explained",
-    "held_points",
-    "least_gain",
-    "maximise",
-    "maximise_profile",
-    "padded_to_bucket",
-    "profile",
-    "subset",
-]
-
 
 FEW = 20  # numbers whose curvature L-BFGS-B learns without units
 PROBE_ROWS = 2500  # rows on which the units of a round are measured, of a collapsed bound

@@ -12,8 +12,6 @@ from ..data import Dataset, Standardiser
 from ..kernels import AbstractKernel
 from ..posteriors import Model
 
-__all__ = ["FLOAT32_NOTE", "Float32Start", "float32_start_of", "leave_one_out_error", "resolved_in_float32"]
-
 FLOAT32_NOTE = "optimised in float32 first, which the noise allows; posterior and bounds are of float64"
 
 EPSILON = float(np.finfo(np.float32).eps)

@@ -18,8 +18,6 @@ from ..posteriors import Model
 from ..priors import FieldPriors
 from .settings import Settings
 
-__all__ = ["LengthscalePrior", "Penalised", "log_prior", "refuse_unfit_priors", "users_priors"]
-
 
 class LengthscalePrior(eqx.Module):
     """log ℓ ~ N(log ℓ₀, s²) independently for every lengthscale of a kernel, where ℓ₀ is its starting value.

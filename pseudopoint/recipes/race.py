@@ -22,8 +22,6 @@ from .objectives import OfBound, maximise
 from .prior import LengthscalePrior
 from .settings import Trial
 
-__all__ = ["FIRST", "LONG", "SHORT", "WORTH", "Race"]
-
 FIRST, SHORT, LONG = 10, 12, 25  # iterations: of a race, of a change, of what won
 WORTH = 2.0  # nats that a change has to gain
 FLAT, WINDOW = WORTH / 20, 4  # a candidate that gains less in so many iterations has arrived

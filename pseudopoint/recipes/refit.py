@@ -8,14 +8,13 @@ import numpy as np
 from ..bounds import collapsed, evidence_on_host, given_evidence, marginal
 from ..data import Dataset
 from ..optimise.fullbatch import OptimiseResult
+from ..optimise.named import held_points
 from ..params import trainable
 from ..posteriors import Model
 from .ends import finish, finish_exact
-from .objectives import OfBound, box_around, held_points, maximise
+from .objectives import OfBound, box_around, maximise
 from .prior import LengthscalePrior
 from .settings import Fitted, Settings
-
-__all__ = ["refit"]
 
 # By which logarithms of the kernel's numbers may move: where the noise is not right yet, single rows mislead.
 REACH = 1.0

@@ -40,8 +40,6 @@ from .refit import refit
 from .settings import EXACT_ROWS, Fitted
 from .tails import DEGREES_AT_START, Tails, alternate, shows_tails, weighted
 
-__all__ = ["GRAMMAR", "Found", "search"]
-
 SAMPLE = {"balanced": 600, "thorough": 1500}  # rows
 FINALISTS = 2  # kernels that are fitted for longer, and warps of a target that are fitted at all
 # The last kernels are compared by more rows: the sample does not tell a kernel of many parts from a simple one.

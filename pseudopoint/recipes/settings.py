@@ -10,17 +10,6 @@ from ..names import Settings
 from ..optimise.result import Record
 from ..posteriors import AbstractOutputs, Joined, Model, Predictor, Predictors
 
-__all__ = [
-    "EXACT_ROWS",
-    "Fitted",
-    "Settings",
-    "Trial",
-    "choose_method",
-    "choose_num_inducing",
-    "most_iterations",
-    "points_may_grow",
-]
-
 # Rows up to which an exact fit takes one or two minutes on two cores (decision 0054).
 EXACT_ROWS = 4000
 COLLAPSED_ROWS = 50_000

@@ -13,25 +13,14 @@ from ..data import Dataset
 from ..kernels import AbstractKernel, lengthscales
 from ..names import POSTERIORS
 from ..optimise.fullbatch import OptimiseResult
+from ..optimise.named import held_points
 from ..params import cast, trainable
 from ..posteriors import Collapsed, Model
 from ..starts.inducing import RACE_ROWS, candidates
 from .families import FAMILIES, several
-from .objectives import OfBound, box_around, held_points, maximise, maximise_profile, profile, subset
+from .objectives import OfBound, box_around, maximise, maximise_profile, profile, subset
 from .precision import FLOAT32_NOTE, Float32Start, float32_start_of
 from .settings import COLLAPSED_ROWS, choose_num_inducing
-
-__all__ = [
-    "float32_start_on_sample",
-    "Warm",
-    "begun",
-    "from_kernel",
-    "place_points",
-    "start_plain",
-    "start_raced",
-    "start_sparse",
-    "with_learned_q",
-]
 
 RACE_ITERATIONS = 14
 SHORT_RACE = 8  # iterations that contain an inner loop each

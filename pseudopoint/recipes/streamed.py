@@ -12,7 +12,7 @@ from ..kernels import AbstractKernel
 from ..likelihoods import AbstractLikelihood
 from ..optimise.fullbatch import FitError, Objective, OptimiseResult, lbfgsb_in_rounds
 from ..optimise.minibatch.loop import fit, start
-from ..optimise.named import in_coordinates
+from ..optimise.named import held_points, in_coordinates
 from ..optimise.result import Progress
 from ..params import cast, trainable
 from ..posteriors import Model, Whitened
@@ -21,12 +21,10 @@ from .ends import fitted_by
 from .families import family_steppers, prior_q
 from .keeping import AbstractKeeper, continued, descent_kept, keeping_steps
 from .methods import how_it_ended
-from .objectives import FEW, MIN_GAIN, MIN_GAIN_OF_A_ROW, PROBE_ROWS, Report, explain, explained, held_points
+from .objectives import FEW, MIN_GAIN, MIN_GAIN_OF_A_ROW, PROBE_ROWS, Report, explain, explained
 from .prior import LengthscalePrior, log_prior, refuse_unfit_priors, users_priors
 from .settings import COLLAPSED_ROWS, Fitted, Settings, choose_num_inducing, most_iterations
 from .starts import Warm, from_kernel, start_plain, start_sparse
-
-__all__ = ["fit_rows"]
 
 SETTLING = 2000  # steps of q alone at the end, at most one for each batch of rows
 

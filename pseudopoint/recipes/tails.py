@@ -33,17 +33,6 @@ from .refit import refit
 from .settings import Fitted, Settings, Trial, most_iterations
 from .starts import Warm, float32_start_on_sample
 
-__all__ = [
-    "DEGREES_AT_START",
-    "Tails",
-    "alternate",
-    "fit_tails",
-    "shows_tails",
-    "under_normal_noise",
-    "weighted",
-    "with_better_noise",
-]
-
 DEGREES_AT_START = 4.0
 SHOWN = 2.0  # nats that heavy tails have to gain
 FEW = 600  # rows of which the first precisions of all are learned

@@ -32,8 +32,6 @@ from ..posteriors import (
 from ..starts.inducing import added
 from .objectives import padded_to_bucket
 
-__all__ = ["Updated", "add_points", "add_points_of_f", "update", "update_varying"]
-
 MOST_POINTS = 12_000  # of a model with a point at each row: its W has the square of them
 FEATURES = 2e7  # numbers of the features of rows that are in memory together
 CONVERGED = 1e-9  # nats a row: where the search for q ends

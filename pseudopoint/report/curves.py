@@ -8,8 +8,6 @@ from typing import Any
 import numpy as np
 from matplotlib.ticker import MaxNLocator
 
-__all__ = ["Input", "input_picture", "reach"]
-
 WIDTH, HEIGHT = 320, 200
 LEFT, RIGHT, TOP, BOTTOM = 52, 10, 10, 26  # margins for the numbers
 ROW, NAMES = 18, 110  # of categories

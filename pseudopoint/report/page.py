@@ -14,8 +14,6 @@ from pseudopoint.report.curves import Input, input_picture, reach
 from pseudopoint.report.markup import paragraph, section
 from pseudopoint.tables import whole_file
 
-__all__ = ["Input", "Report", "write_report"]
-
 MAX_CURVES = 12
 
 PerRow = Real[np.ndarray, "N"]

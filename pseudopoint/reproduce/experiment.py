@@ -15,8 +15,6 @@ from matplotlib.figure import Figure
 import pseudopoint
 from pseudopoint.reproduce.findings import Judgement
 
-__all__ = ["Experiment", "ExperimentError", "differences", "experiment", "experiments_folder", "names"]
-
 PACKAGE = "pseudopoint_experiments"  # the name under which the folder is imported, wherever it lies
 
 Case = dict[str, Any]  # small and flat: it identifies a row

@@ -5,8 +5,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-__all__ = ["MARKS", "VERDICTS", "Judgement", "judged", "overall", "untested", "within"]
-
 AGREES, DISAGREES, UNTESTED = "agrees", "disagrees", "untested"
 WITHIN, ONE, EDGE = "within the spread", "one run", "rate at the edge"
 MARKS = (DISAGREES, EDGE, WITHIN, ONE, AGREES, UNTESTED)  # a finding of several tables has the first of theirs

@@ -17,8 +17,6 @@ from pseudopoint.reproduce.experiment import Experiment, Row, differences
 from pseudopoint.reproduce.findings import MARKS, VERDICTS, Judgement, overall
 from pseudopoint.reproduce.rows import StoredRows
 
-__all__ = ["in_lines"]
-
 QUICK = "not judged"
 WORDS = (*VERDICTS, QUICK)
 STYLE = (resources.files("pseudopoint") / "reproduce" / "page.css").read_text("utf-8")

@@ -19,8 +19,6 @@ from pseudopoint.reproduce.experiment import Experiment, ExperimentError, experi
 from pseudopoint.reproduce.page import Outcome, outcome, write_page
 from pseudopoint.reproduce.rows import StoredRows
 
-__all__ = ["Job", "Step", "computing", "listing", "reproduce", "stored_folder"]
-
 MANY_MAPS = 30_000  # memory maps, of which every compiled program holds some; beyond Linux's 65,530 XLA crashes
 
 

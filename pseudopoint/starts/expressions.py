@@ -18,8 +18,6 @@ from jaxtyping import Float
 from .. import kernels as k
 from .hyperparameters import KERNELS
 
-__all__ = ["expressed", "is_expression"]
-
 PLAIN = {"constant": k.Constant, "white": k.White}  # of a variance alone
 FURTHER = {
     "polynomial": lambda scale, v: k.Polynomial(np.full(len(scale), v**0.5 / 2 / len(scale)), v**0.5 / 2),

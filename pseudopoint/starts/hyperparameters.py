@@ -8,8 +8,6 @@ from jaxtyping import Float
 from .. import kernels as k
 from ..data import near_rows
 
-__all__ = ["KERNELS", "STARTS", "named_kernel", "robust", "ulapane"]
-
 # Kernels by the names of `names.KERNELS`, made from a lengthscale for each column and a variance.
 KERNELS: dict[str, Callable[[Float[np.ndarray, " D"], float], k.AbstractKernel]] = {
     "matern52": k.Matern52,

@@ -17,8 +17,6 @@ from ..data import Dataset, near_rows
 from ..kernels import AbstractKernel
 from ..names import PLACEMENTS
 
-__all__ = ["RACE_ROWS", "added", "candidates", "greedy_variance", "kmeans", "random", "rpcholesky"]
-
 Points = Float[np.ndarray, "M D"]
 Inputs = Float[np.ndarray, "N D"]
 

@@ -3,8 +3,6 @@
 import numpy as np
 from jaxtyping import Bool, Float
 
-__all__ = ["CONSTANT", "latent_points", "mixing", "moments_of_outputs", "stacked"]
-
 CONSTANT = 1e-4  # scale of an output of one value, in units of that value: what is known of it needs no width
 LEAST = 0.05  # variance of a latent function at the start, of outputs of variance 1
 

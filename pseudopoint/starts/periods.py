@@ -7,8 +7,6 @@ import numpy as np
 from jaxtyping import Float
 from scipy.signal import lombscargle
 
-__all__ = ["Wave", "waves"]
-
 FEWEST = 3  # cycles within a column's range: fewer are a trend, which any smooth kernel follows
 FINENESS = 5  # frequencies tried for each that the column's range tells apart
 BY_CHANCE = 1e-3  # probability that noise alone has a peak as high

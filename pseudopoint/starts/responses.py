@@ -8,8 +8,6 @@ from scipy.linalg import helmert
 from ..likelihoods import AbstractLikelihood
 from ..likelihoods.quadrature import in_blocks
 
-__all__ = ["response"]
-
 
 def response(
     likelihood: AbstractLikelihood, y: Float[np.ndarray, " N"], weight: Float[np.ndarray, " N"]

@@ -9,8 +9,6 @@ from scipy.optimize import minimize, minimize_scalar
 
 from ..warps import AbstractWarp, Logarithm, RankNormal, SinhArcsinh, YeoJohnson, standardised
 
-__all__ = ["FEW_VALUES", "Warps", "input_warps", "penalty", "target_warps"]
-
 Warps = tuple[AbstractWarp | None, ...]
 FEW_VALUES = 8  # a column of fewer different values stays as it is
 WIDE = 5.0  # ratio of two values of a positive column from which a logarithm is offered

@@ -27,8 +27,6 @@ from pseudopoint.tables.source import Part as Place
 from pseudopoint.tables.source import TableSource
 from pseudopoint.tables.target import distinct_labels, numbers_of_labels
 
-__all__ = ["DaskRows", "DaskSource", "dask_source", "file_parts", "numbered", "running_cluster"]
-
 FAN = 8  # sums that are added up at a time
 
 

@@ -16,8 +16,6 @@ from pseudopoint.tables.moments import Order
 from pseudopoint.tables.numerals import Decimal, parse_numbers
 from pseudopoint.tables.remarks import remarks
 
-__all__ = ["Column"]
-
 IDENTIFIER_SHARE = 0.9  # text that differs in more than this share of the rows names rows and does not group them
 NAMELESS = re.compile(r"Unnamed: \d+|__index_level_\d+__")  # row labels that pandas saved along with a table
 

@@ -14,8 +14,6 @@ from pseudopoint.tables.messages import Oddity, TableError, describe
 from pseudopoint.tables.missing import CSV_WORDS, without_words
 from pseudopoint.tables.target import class_target, number_target, require, target_notes, tidy
 
-__all__ = ["TableEncoder"]
-
 
 @dataclass(frozen=True)
 class TableEncoder:

@@ -17,8 +17,6 @@ from pseudopoint.tables.missing import text_of, without_words
 from pseudopoint.tables.source import Parts
 from pseudopoint.tables.target import drop_missing_target, tidy
 
-__all__ = ["LearnedTable", "Moments", "held_out", "learn_table"]
-
 SAMPLE_ROWS = 100_000  # that decide how text is read, and the medians; of a smaller table all rows
 SAMPLE_PARTS = 32  # from which they come
 MOST_TEXTS = 10_000  # different texts of a column that are counted

@@ -4,8 +4,6 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-__all__ = ["Oddity", "TableError", "describe"]
-
 
 class TableError(ValueError):
     """A table that cannot be read, encoded or written. The message says what, where and what to do."""

@@ -21,8 +21,6 @@ from pseudopoint.tables.encoder import TableEncoder
 from pseudopoint.tables.messages import TableError, refuse_repeated
 from pseudopoint.tables.missing import without_words
 
-__all__ = ["read_chunks", "read_table"]
-
 SUFFIXES = (".csv", ".csv.gz", ".parquet")
 LOOK_AHEAD = 1 << 20  # characters of a CSV file that contain its header and first row
 SEPARATORS = "\t;,|"  # the first counts if several divide the first rows equally well
@@ -95,6 +93,7 @@ def _chunks(path: Path, rows: int, text: Collection[str]) -> Iterator[pd.DataFra
 
 
 def open_parquet(path: Path) -> pq.ParquetFile:
+    """The file, read part by part. Raises TableError where columns share a name."""
     file = pq.ParquetFile(path, pre_buffer=False)  # reading ahead would keep the whole file in memory
     refuse_repeated(file.schema_arrow.names, f"{path}: ")
     return file

@@ -16,8 +16,6 @@ from pseudopoint.tables.encoder import TableEncoder
 from pseudopoint.tables.learning import held_out
 from pseudopoint.tables.source import Parts
 
-__all__ = ["AbstractTableRows", "PartReader", "TableRows"]
-
 BUFFER = 262_144  # rows of a window, at least, among which minibatches are mixed
 SAMPLE_PARTS = 64  # of which a sample is drawn, at most
 

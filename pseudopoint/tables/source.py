@@ -19,19 +19,6 @@ from pseudopoint.tables.encoder import TableEncoder
 from pseudopoint.tables.messages import TableError, refuse_repeated
 from pseudopoint.tables.reading import SUFFIXES, csv_options, named_errors, open_parquet, read_chunks, table_suffix
 
-__all__ = [
-    "Parts",
-    "TableSource",
-    "arrays_source",
-    "is_source",
-    "open_source",
-    "read_ahead",
-    "table_bytes",
-    "table_chunks",
-    "table_files",
-    "table_head",
-]
-
 PART_ROWS = 65_536  # of a table of Arrow, and of the row groups of a scratch file
 AHEAD = 1  # parts read ahead of the one in use
 OPEN_FILES = 8

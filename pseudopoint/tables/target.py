@@ -18,15 +18,6 @@ from pseudopoint.tables.missing import Cells, given, is_usual_word, text_of, wit
 from pseudopoint.tables.numerals import decimal_marks
 from pseudopoint.tables.remarks import remarks
 
-__all__ = [
-    "class_target",
-    "distinct_labels",
-    "drop_missing_target",
-    "looks_like_classes",
-    "number_target",
-    "numbers_of_labels",
-]
-
 DECIMAL = re.compile(r"-?(0|[1-9]\d*)\.\d+([eE][+-]?\d+)?")  # as columns of floats write whole numbers
 TRUTH = {"true": "True", "false": "False"}
 

@@ -15,8 +15,6 @@ from pseudopoint import files
 from pseudopoint.tables.messages import TableError
 from pseudopoint.tables.reading import table_suffix
 
-__all__ = ["ChunkWriter", "whole_file", "write_chunks"]
-
 
 @contextmanager
 def whole_file(path: str | PathLike[str]) -> Iterator[BufferedIOBase]:

@@ -7,8 +7,6 @@ from jaxtyping import Array, Float
 
 from ...linalg import solve_positive
 
-__all__ = ["Memory"]
-
 
 class Memory(NamedTuple):
     """The residual f and the image g(x) of the last x, and the last K changes of both; unused rows are zero."""

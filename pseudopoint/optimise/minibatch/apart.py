@@ -12,8 +12,6 @@ from ...rows import CHUNK, BatchSums, Rows
 from .energy import RowSlopes, with_q
 from .step import AbstractStepper, BatchEnergy, Info
 
-__all__ = ["stays_apart", "steps_apart"]
-
 
 def stays_apart(stepper: AbstractStepper, data: Rows, batch_size: int) -> bool:
     """Whether a batch is so large that to send it would cost more than to send parameters and sums, and the step needs

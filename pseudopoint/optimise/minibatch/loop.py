@@ -17,8 +17,6 @@ from . import AbstractStepper
 from .apart import stays_apart, steps_apart
 from .stopping import begin_fall, end_of_fall, fall, is_flat
 
-__all__ = ["TrainState", "fit", "start"]
-
 SEGMENT = 25  # steps of which the bound is one number, where it is to become flat
 
 
