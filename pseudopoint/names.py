@@ -270,8 +270,8 @@ class Settings(NamedTuple):
     num_inducing: Annotated[
         int | None,
         Setting(
-            "Number M of inducing points. Default: 2√N, from 50 to 300. Collapsed fits to rows in memory, under normal "
-            "noise, may add points in the end: up to 1,000 (effort thorough: 2,000; fast: none), as effort allows."
+            "Number M of inducing points. Default: 2√N, from 50 to 300. Fits to rows in memory, of one latent "
+            "function, may add points in the end: up to 1,000 (effort thorough: 2,000; fast: none), as effort allows."
         ),
     ] = None
     num_mean_inducing: Annotated[

@@ -2,24 +2,29 @@
 
 from typing import Any
 
+import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from pseudopoint import GPRegressor
+from pseudopoint.bounds import elbo
 from pseudopoint.data import dataset
+from pseudopoint.gaussians import MeanPrecision
 from pseudopoint.kernels import Matern52
-from pseudopoint.likelihoods import Around, Gaussian, Heteroscedastic, StudentT
+from pseudopoint.likelihoods import Around, Bernoulli, Gaussian, Heteroscedastic, Poisson, StudentT
 from pseudopoint.means import LinearMean
-from pseudopoint.posteriors import Model
+from pseudopoint.posteriors import Model, Whitened
 from pseudopoint.recipes import methods
-from pseudopoint.recipes.growth import MOST, most_points
+from pseudopoint.recipes.growth import MOST, ROWS_A_POINT, beside_prior, most_points
 from pseudopoint.recipes.methods import fit_model
 from pseudopoint.recipes.noise import VaryingNoise
 from pseudopoint.recipes.starts import Warm
 from pseudopoint.starts.inducing import _pivots, added
 
 N, FEW = 600, 52  # rows, and pseudo-points at first
+MORE = N // ROWS_A_POINT  # in the end
 RNG = np.random.default_rng(0)
 X = RNG.uniform(-3, 3, (N, 2))
 ROUGH = np.sin(3 * X[:, 0]) * np.cos(3 * X[:, 1])  # 52 points do not follow it
@@ -81,12 +86,12 @@ def test_the_bound_rises_and_predictions_are_better_under_every_noise(noise):
     options = {} if noise == "depends on x" else {"likelihood": "gaussian"}
     (more, _), (few, _) = (fitted(y, grows, warm, **options) for grows in (True, False))
     assert isinstance(more.model.likelihood, likelihood) and isinstance(few.model.likelihood, likelihood)
-    assert len(few.model.posterior.Z) == FEW < 2 * FEW < len(more.model.posterior.Z) <= N // 5
+    assert len(few.model.posterior.Z) == FEW < 2 * FEW < len(more.model.posterior.Z) <= MORE
     assert more.bound > few.bound + 10
     assert (
         [trial[:4] for trial in more.trials] == [trial[:4] for trial in few.trials]
         and more.notes[:-1] == few.notes
-        and "120 in the end" in more.notes[-1]
+        and f"{MORE} in the end" in more.notes[-1]
     )
     new = RNG.uniform(-3, 3, (300, 2))
     truth = (np.sin(3 * new[:, 0]) * np.cos(3 * new[:, 1]) - y.mean()) / y.std()
@@ -97,6 +102,66 @@ def test_the_bound_rises_and_predictions_are_better_under_every_noise(noise):
     assert errors[0] < errors[1]
 
 
+PULSE = 3 * np.sin(3 * X[:, 0]) * np.cos(3 * X[:, 1])
+WITHOUT_CLOSED_FORM: dict[str, tuple[Any, np.ndarray, str]] = {
+    "classes, full passes": (Bernoulli("logit"), 1.0 * (RNG.random(N) < 1 / (1 + np.exp(-PULSE))), "collapsed"),
+    "classes, minibatches": (Bernoulli("probit"), 1.0 * (RNG.random(N) < 1 / (1 + np.exp(-PULSE))), "svgp"),
+    "counts, full passes": (Poisson(), 1.0 * RNG.poisson(np.exp(PULSE / 2)), "collapsed"),
+}
+
+
+@pytest.mark.parametrize("case", WITHOUT_CLOSED_FORM)
+def test_the_bound_rises_and_f_is_nearer_under_likelihoods_without_a_closed_form(case):
+    likelihood, y, method = WITHOUT_CLOSED_FORM[case]
+    with jax.enable_x64(True), pytest.MonkeyPatch.context() as patch:
+        data = dataset(X, y, dtype="float64")
+        fit = lambda: fit_model(KERNEL, likelihood, data, settings(method=method))
+        more = fit()
+        patch.setattr(methods, "most_points", lambda fitted, *_: len(fitted.model.posterior.Z))
+        few = fit()
+        again = elbo(more.model, data, N).value
+        f = [np.asarray(fitted.predictor(data.X)[0]) for fitted in (more, few)]
+    assert len(few.model.posterior.Z) == FEW and len(more.model.posterior.Z) == MORE
+    assert more.bound > few.bound + 10 and abs(float(again) - more.bound) < 1e-6 * N
+    truth = PULSE / 2 if case.startswith("counts") else PULSE
+    errors = [1 - np.corrcoef(each, truth)[0, 1] for each in f]
+    assert errors[0] < errors[1]
+    assert (
+        len(more.history) == len(few.history)
+        and more.notes[:-1] == few.notes
+        and f"{MORE} in the end" in more.notes[-1]
+    )
+
+
+def test_under_likelihoods_without_a_closed_form_points_are_added_where_residual_variance_costs():
+    smooth = 1.0 * (RNG.random(N) < 1 / (1 + np.exp(-X[:, 0])))
+    with jax.enable_x64(True):
+        data = dataset(X, smooth, dtype="float64")
+        fitted = fit_model(KERNEL, Bernoulli("logit"), data, settings(max_iter=20))
+        assert most_points(fitted, data, settings(), "collapsed") == FEW
+        rough = fitted._replace(model=eqx.tree_at(lambda m: m.kernel.lengthscale, fitted.model, np.full(2, 0.2)))
+        assert most_points(rough, data, settings(), "collapsed") == MORE
+        assert most_points(rough, data, settings(num_inducing=50), "collapsed") == FEW
+
+
+def test_q_beside_the_prior_of_more_points_is_the_same_process():
+    few, more = 7, 19
+    Z, root = RNG.normal(size=(more, 2)), RNG.normal(size=(few, few))
+    q = MeanPrecision(RNG.normal(size=few), np.eye(few) + root @ root.T)
+    with jax.enable_x64(True):
+        data = dataset(X, 1.0 * (PULSE > 0), dtype="float64")
+        models = [
+            Model(KERNEL, Bernoulli("logit"), Whitened(jnp.asarray(Z[: len(each.mean)]), each))
+            for each in (jax.tree.map(jnp.asarray, q), beside_prior(jax.tree.map(jnp.asarray, q), more))
+        ]
+        bounds = [float(elbo(model, data, N).value) for model in models]
+        marginals = [model.posterior.project(KERNEL).marginals(data.X) for model in models]
+    np.testing.assert_allclose(bounds[1], bounds[0], rtol=1e-8)
+    np.testing.assert_allclose(marginals[1].mean, marginals[0].mean, atol=1e-7)
+    total = [each.explained + each.residual for each in marginals]
+    np.testing.assert_allclose(total[1], total[0], atol=1e-7)
+
+
 def test_a_fit_with_a_mean_function_has_no_fewer_points_where_the_likelihood_is_left_open(monkeypatch):
     asked = []
     monkeypatch.setattr(methods, "with_more_points", lambda fitted, *given: asked.append(given[-1]) or fitted)
@@ -104,7 +169,7 @@ def test_a_fit_with_a_mean_function_has_no_fewer_points_where_the_likelihood_is_
     with jax.enable_x64(True):
         data = dataset(X, (ROUGH - ROUGH.mean()) / ROUGH.std(), dtype="float64")
         fits = [fit_model(KERNEL, around, data, settings(likelihood=name)) for name in ("gaussian", "auto")]
-    assert asked == [N // 5] * 2 and fits[0].bound == fits[1].bound
+    assert asked == [MORE] * 2 and fits[0].bound == fits[1].bound
 
 
 @pytest.mark.parametrize(
@@ -114,10 +179,10 @@ def test_a_fit_with_a_mean_function_has_no_fewer_points_where_the_likelihood_is_
 )
 def test_whoever_chooses_points_or_iterations_has_no_more_of_them(options):
     result, data = fitted(TARGETS["one variance"][0], grows=False, likelihood="gaussian")
-    assert most_points(result, data, settings()) == N // 5
-    assert most_points(result, data, settings(**options)) == FEW
+    assert most_points(result, data, settings(), "collapsed") == MORE
+    assert most_points(result, data, settings(**options), "collapsed") == FEW
     enough = result._replace(upper=result.bound + 0.01 * N)
-    assert most_points(enough, data, settings()) == FEW
+    assert most_points(enough, data, settings(), "collapsed") == FEW
 
 
 def test_more_rows_have_more_points_until_work_is_the_limit():
@@ -125,9 +190,9 @@ def test_more_rows_have_more_points_until_work_is_the_limit():
     result = result._replace(upper=np.inf)
     many = lambda rows: dataset(np.zeros((rows, 1)), np.zeros(rows), dtype="float64")
     with jax.enable_x64(True):
-        counts = [most_points(result, many(rows), settings()) for rows in (1000, 6000, 30_000, 400_000)]
-        thorough = most_points(result, many(30_000), settings(effort="thorough"))
-    assert counts[0] == 200 and counts[1] == MOST["balanced"] and 500 < counts[2] < 1000 and counts[3] < 200
+        counts = [most_points(result, many(rows), settings(), "collapsed") for rows in (1000, 6000, 30_000, 400_000)]
+        thorough = most_points(result, many(30_000), settings(effort="thorough"), "collapsed")
+    assert counts[0] == 500 and counts[1] == MOST["balanced"] and 500 < counts[2] < 1000 and counts[3] < 200
     assert thorough == MOST["thorough"]
 
 

@@ -41,6 +41,11 @@ def finish_exact(result: OptimiseResult, data, notes) -> Fitted:
     return fitted_by(result, report, notes)
 
 
+def finish_profile(result: OptimiseResult, bound: float, notes=()) -> Fitted:
+    """The report of a model that has its best q, and the bound there."""
+    return fitted_by(result, Report(bound, bound, np.inf, program(predictor_of, "once")(result.model)), notes)
+
+
 def settle(result: OptimiseResult, model: Model, data, notes, converged: bool = False) -> Fitted:
     """The report at the model's own q; if `converged`, q converges first, which takes all rows at once."""
     size = at_once(model)

@@ -1,33 +1,41 @@
 """More pseudo-points in the end. Kernel and noise are learned with few points, for an evaluation costs N M²; a function
 that these do not follow needs more of them (Burt et al. 2020). They are added where the variance that the others leave
-unexplained is largest, and all numbers climb for a few iterations more.
+unexplained is largest, and all numbers climb for a few iterations more. Under a likelihood without a closed form q
+begins where it is, with the prior of the added points: q(f) is the same, so that the bound never falls.
 """
 
 import logging
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import jax.numpy as jnp
 import numpy as np
 
 from ..bounds import collapsed
+from ..compilation import program
 from ..data import Dataset, near_rows
+from ..gaussians import MeanPrecision
 from ..optimise.fullbatch import FitError
 from ..optimise.named import held_points
-from ..posteriors import Collapsed, Model
+from ..posteriors import Collapsed, Model, Whitened
 from ..starts.inducing import added
-from .ends import finish
-from .objectives import OfBound, maximise
+from .ends import at_once, finish, finish_profile
+from .objectives import OfBound, maximise, maximise_profile, padded_to_bucket
+from .precision import resolved_in_float32
 from .prior import LengthscalePrior
 from .settings import WORK, Fitted, Settings, points_may_grow
 from .starts import float32_start_on_sample
 
 ITERATIONS = 5  # with more points: for as much work, more points gain more than more iterations
 SHARE = 0.5  # of the work that `effort` allows
+SEARCH_OF_Q = 6  # evaluations of a bound in closed form that one costs with the search for its best q
 # How many points there may be: predictions take M² for each row, and a model file holds M² numbers.
 MOST = {"balanced": 1000, "thorough": 2000}
 ENOUGH = 2.0  # times as many points, or they are not worth their time
-ROWS_A_POINT = 5  # at least
-GAP = 0.02  # nats a row between the upper and the lower bound, below which points are enough
+ROWS_A_POINT = 2  # at least
+# Points are enough where upper and lower bound differ by less, in nats a row; and under other likelihoods where the
+# residual variance costs less, in nats of all rows. It costs little where few points have led to a smooth function.
+GAP, COST = 0.02, 2.0
 ROWS = 5000  # of which points are drawn
 LOG = logging.getLogger(__name__)
 
@@ -44,38 +52,88 @@ def as_it_is(fitted: Fitted, M: int) -> Fitted:
     return fitted
 
 
-def most_points(fitted: Fitted, data: Dataset, settings: Settings) -> int:
+def most_points(fitted: Fitted, data: Dataset, settings: Settings, method: str) -> int:
     """How many pseudo-points the fit is to have in the end: as many as it has where the user has chosen their number,
-    the bounds say that they are enough, or the rows are too many for more."""
-    M, N = len(fitted.model.posterior.Z), len(data)
-    if M == 0 or not points_may_grow(settings) or not fitted.upper - fitted.bound > GAP * N:
+    they are enough, or fewer than `ENOUGH` times as many are affordable. After minibatches any more will do, for the
+    iterations on all rows are worth their time by themselves."""
+    M, N, closed = len(fitted.model.posterior.Z), len(data), fitted.model.posterior.closed_form
+    if M == 0 or not points_may_grow(settings):
         return M
-    by_work = int(np.sqrt(SHARE * WORK[settings.effort] / (ITERATIONS * N)))
-    affordable = min(MOST[settings.effort], N // ROWS_A_POINT, by_work)
-    return affordable if affordable >= ENOUGH * M else M
+    work = SHARE * WORK[settings.effort] / (ITERATIONS * (1 if closed else SEARCH_OF_Q))
+    affordable = min(MOST[settings.effort], N // ROWS_A_POINT, int(np.sqrt(work / N)))
+    if not closed:  # the features of all rows are in memory together
+        affordable = min(affordable, M * at_once(fitted.model) // N)
+    enough = affordable > M if method == "svgp" else affordable >= ENOUGH * M
+    return affordable if enough and _unexplained(fitted, data) else M
+
+
+def _unexplained(fitted: Fitted, data: Dataset) -> bool:
+    """Whether there is something that more points may explain."""
+    if fitted.model.posterior.closed_form:
+        return fitted.upper - fitted.bound > GAP * len(data)
+    return float(program(_cost_of_residuals, "brief")(fitted.model, padded_to_bucket(data))) > COST
+
+
+def _cost_of_residuals(model: Model, data: Dataset):
+    """What the residual variance dᵢ of rows costs the bound, to first order, nats: −Σ wᵢ dᵢ ∂E log p(yᵢ | fᵢ)/∂V fᵢ."""
+    mean, explained, residual = model.posterior.project(model.kernel).marginals(data.X)
+    _, slope = model.likelihood.at(data).expectation_gradients(mean, explained + residual, data.y)
+    return -jnp.sum(data.weight * residual * slope)
 
 
 def with_more_points(
-    fitted: Fitted, data: Dataset, settings: Settings, prior: LengthscalePrior, M: int, hold_noise: bool = False
+    fitted: Fitted,
+    data: Dataset,
+    settings: Settings,
+    prior: LengthscalePrior,
+    M: int,
+    hold_noise: bool = False,
 ) -> Fitted:
-    """The collapsed fit with at most M pseudo-points; as it is where that does not raise its bound."""
+    """The fit with at most M pseudo-points; as it is where that does not raise its bound."""
     LOG.info("adding inducing points, at most %d in all", M)
-    model = fitted.model
-    few = data.sample(ROWS, settings.seed)
+    model, few = fitted.model, data.sample(ROWS, settings.seed)
     X = np.asarray(few.X)[np.asarray(few.weight) > 0]
     Z = added(model.kernel, np.asarray(model.posterior.Z), X[near_rows(X)], M, settings.seed)
-    if len(Z) < ENOUGH * len(model.posterior.Z):  # nothing is left to explain
+    if len(Z) < min(M, ENOUGH * len(model.posterior.Z)):  # nothing is left to explain
         return fitted
-    start = Model(model.kernel, model.likelihood, Collapsed(np.asarray(Z, data.X.dtype)))
-    likelihood: tuple[Callable[[Any], Any], ...] = (lambda model: model.likelihood,) if hold_noise else ()
-    held, objective = (*held_points(settings), *likelihood), OfBound(collapsed, settings.tight)
-    float32_start = float32_start_on_sample(model.kernel, data, settings)
+    Z = np.asarray(Z, data.X.dtype)
     try:
-        result = maximise(objective, prior, start, data, ITERATIONS, None, *held, float32_start=float32_start)
-        more = finish(collapsed, result, data, settings, fitted.notes)
+        if model.posterior.closed_form:
+            more = _climbed(fitted, Z, data, settings, prior, hold_noise)
+        else:
+            more = _climbed_with_q(fitted, Z, data, settings, prior)
     except FitError:
         return fitted
     if not more.bound > fitted.bound:
         return fitted
     note = f"inducing points: {len(model.posterior.Z)} to learn kernel and noise, {len(Z)} in the end"
     return fitted.refitted(more)._replace(notes=(*fitted.notes, note))
+
+
+def _climbed(fitted: Fitted, Z, data: Dataset, settings: Settings, prior: LengthscalePrior, hold_noise: bool) -> Fitted:
+    """The fit by the collapsed bound that goes on with these points."""
+    model = fitted.model
+    start = Model(model.kernel, model.likelihood, Collapsed(Z))
+    likelihood: tuple[Callable[[Any], Any], ...] = (lambda model: model.likelihood,) if hold_noise else ()
+    held, objective = (*held_points(settings), *likelihood), OfBound(collapsed, settings.tight)
+    float32_start = float32_start_on_sample(model.kernel, data, settings)
+    result = maximise(objective, prior, start, data, ITERATIONS, None, *held, float32_start=float32_start)
+    return finish(collapsed, result, data, settings, fitted.notes)
+
+
+def _climbed_with_q(fitted: Fitted, Z, data: Dataset, settings: Settings, prior: LengthscalePrior) -> Fitted:
+    """The fit by the bound at its best q that goes on with these points, of which the first are its own."""
+    model = fitted.model
+    start = Model(model.kernel, model.likelihood, Whitened(jnp.asarray(Z), beside_prior(model.posterior.q, len(Z))))
+    resolved = settings.float32_start and resolved_in_float32(start, data.total_weight)
+    float32_start = (lambda model: True) if resolved else None
+    held = held_points(settings)
+    return finish_profile(*maximise_profile(prior, start, data, ITERATIONS, None, *held, float32_start=float32_start))
+
+
+def beside_prior(q: MeanPrecision, M: int) -> MeanPrecision:
+    """q of the first whitened variables, and N(0, I) of the others, M in all. With v = L⁻¹u and L triangular, v of the
+    first points does not know of the others, so that q(f) stays what it is."""
+    few = len(q.mean)
+    precision = jnp.eye(M, dtype=q.precision.dtype).at[:few, :few].set(q.precision)
+    return MeanPrecision(jnp.pad(q.mean, (0, M - few)), precision)

@@ -10,7 +10,6 @@ import jax
 import numpy as np
 
 from ..bounds import collapsed, collapsed_orthogonal, evidence_on_host, given_evidence, laplace, marginal
-from ..compilation import program
 from ..data import Dataset
 from ..gaussians import MeanPrecision
 from ..kernels import AbstractKernel
@@ -23,14 +22,13 @@ from ..optimise.result import Progress
 from ..params import cast
 from ..posteriors import CollapsedDecoupled, Model, Whitened
 from ..starts.inducing import RACE_ROWS
-from .ends import at_once, finish, finish_exact, fitted_by, predictor_of, settle
+from .ends import at_once, finish, finish_exact, finish_profile, fitted_by, settle
 from .families import FAMILIES, family_steppers, prior_q, steps_and_rate
 from .growth import Ended, as_it_is, most_points, with_more_points
 from .noise import fit_noise, noise_may_vary, with_noise_that_pays
 from .objectives import (
     EXACT_SAMPLE,
     OfBound,
-    Report,
     explain,
     explained,
     least_gain,
@@ -93,7 +91,7 @@ def fit_model(
             normal = under_normal_noise(ended.fitted, data, settings, prior)
             ended = with_better_noise(ended, _with_noise_of_rows(normal, data, settings, prior, method))
     fitted = ended.fitted
-    if method == "collapsed" and (M := most_points(fitted, data, settings)) > len(fitted.model.posterior.Z):
+    if (M := most_points(fitted, data, settings, method)) > len(fitted.model.posterior.Z):
         fitted = ended.more(fitted, M)
     if not np.isfinite(fitted.bound):
         raise FitError(explain(fitted.model, data))
@@ -101,11 +99,12 @@ def fit_model(
 
 
 def _with_noise_of_rows(fitted: Fitted, data, settings, prior, method: str) -> Ended:
-    """The fit, with noise that depends on x where that pays."""
+    """The fit, with noise that depends on x where that pays, and how it has more points."""
     likelihood = fitted.model.likelihood
-    if likelihood.gaussian_noise is None or settings.posterior != "whitened":
+    normal = likelihood.gaussian_noise is not None
+    if settings.posterior != "whitened" or not normal and (likelihood.latents > 1 or likelihood.varying_noise):
         return Ended(fitted, as_it_is)
-    if likelihood.mean_function is None and noise_may_vary(settings, method, data):
+    if normal and likelihood.mean_function is None and noise_may_vary(settings, method, data):
         return with_noise_that_pays(fitted, data, settings, prior)
     return Ended(fitted, lambda fitted, M: with_more_points(fitted, data, settings, prior, M))
 
@@ -226,8 +225,7 @@ def _fit_profile(model, data, settings, prior, progress, warm=None) -> Fitted:
     notes += (FLOAT32_NOTE,) * first
     options = {"float32_start": (lambda model: True) if first else None}
     max_iter, held = settings.max_iter or 200, held_points(settings)
-    result, bound = maximise_profile(prior, model, data, max_iter, progress, *held, **options)
-    return fitted_by(result, Report(bound, bound, np.inf, program(predictor_of, "once")(result.model)), notes)
+    return finish_profile(*maximise_profile(prior, model, data, max_iter, progress, *held, **options), notes)
 
 
 def _float32_first(model, data, settings, many: float | int = np.inf) -> bool:
