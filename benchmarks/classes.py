@@ -15,6 +15,9 @@ the training rows is held out in place of the test rows, which choices are to be
 | mnist64 | 5,058 × 64, 10 | MNIST's first principal components |
 | mnist16 | 9,893 × 16, 10 | the same |
 | iris, wine, digits | 135, 160, 1,617 rows | scikit-learn |
+| pima, phoneme, … | those of `classification.py`, split as there | FOLDER |
+
+Of `pima` to `magic`, which have two classes: --tables pima,ionosphere,banknote,phoneme,ringnorm,magic,adult.
 """
 
 import argparse
@@ -27,8 +30,10 @@ import time
 from pathlib import Path
 
 import numpy as np
+from peers import classification_tables
 from provenance import ROOT, store
 
+TWO = ("pima", "ionosphere", "banknote", "phoneme", "ringnorm", "magic", "adult")
 TABLES = ("letter8", "waveform", "blocks5", "mnist64", "mnist16", "iris", "wine", "digits")
 Split = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 
@@ -80,6 +85,10 @@ def load(name: str, data: Path, seed: int) -> Split:
         return cut(X, y, 4926, seed)
     if name.startswith("mnist"):
         return components(data, 5058 if name == "mnist64" else 9893, int(name[5:]), seed)
+    if name in TWO:
+        X, y = classification_tables.load(data / f"{name}.csv.gz")
+        train, test = classification_tables.split(y, seed)
+        return X[train], y[train], X[test], y[test]
     X, y = getattr(datasets, f"load_{name}")(return_X_y=True)
     return cut(X, y, round(0.9 * len(y)), seed)
 

@@ -32,7 +32,7 @@ from sections import (
     quality,
     selection,
     sessions,
-    several_classes,
+    defaults_of_classes,
     splits,
     stored,
     suite,
@@ -211,7 +211,7 @@ def on_gpu() -> Section:
 
 
 SECTIONS = (
-    *(quality, cold, numbers, forecasts, classes, splits, class_seconds, several_classes, sessions, exact_evidence),
+    *(quality, cold, numbers, forecasts, classes, splits, class_seconds, defaults_of_classes, sessions, exact_evidence),
     *(steps, bounds, predictions, growth, reports, places, on_gpu),
 )
 
