@@ -279,8 +279,8 @@ def _by_table(rows: list[Row]) -> dict[str, list[Row]]:
 
 
 def defaults_of_classes() -> Section:
-    """Default fits of classes beside those of an older version, in the same run, and beside boosting where the same rows
-    are known."""
+    """Default fits of classes beside those of an older version, in the same run, and beside boosting of the same
+    rows."""
     boosting = {row["table"]: row for row in stored("boosting")}
     lines = []
     for name, rows in _by_table(stored("classes")).items():
@@ -294,8 +294,8 @@ def defaults_of_classes() -> Section:
         lines.append((cells, [now] if trees is None else [now, trees]))
     return Section(
         "And by default, beside our first version?",
-        """`GPClassifier()` in a fresh process, imports and compilation included, in turn with version fa5e652. Boosting is
-        that of the tables above.""",
+        """`GPClassifier()` in a fresh process, imports and compilation included, in turn with version fa5e652. Boosting
+        is that of the tables above.""",
         ["table", "rows", "columns", "classes", "now", FIRST, "ratio", "log density: now", FIRST, "boosting"],
         lines,
     )
