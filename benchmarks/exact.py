@@ -3,6 +3,8 @@
     python benchmarks/exact.py 1000 2000 4000          value and gradient, beside potrf + potri and scikit-learn
     python benchmarks/exact.py 1000 2000 4000 --gpflow PYTHON      also beside GPflow, by a Python that has it
     python benchmarks/exact.py --fit 5000              a default fit
+    python benchmarks/exact.py --laplace 1000 2000     Laplace's approximation of two classes, value and gradient,
+                                                       beside the compiled program of its definition and scikit-learn
 
 Rows of D = 8 columns in float64, Matérn 5/2 with a lengthscale a column. Sides take turns. LAPACK is SciPy's, with the
 threads that it takes by itself and with one; scikit-learn's is `log_marginal_likelihood(eval_gradient=True)`, up to
@@ -23,14 +25,14 @@ import jax
 import numpy as np
 from provenance import RESULTS, ROOT, store
 from scipy.linalg import get_lapack_funcs
-from sklearn.gaussian_process import GaussianProcessRegressor
+from sklearn.gaussian_process import GaussianProcessClassifier, GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import ConstantKernel, Matern, WhiteKernel
 
 from pseudopoint import GPRegressor
-from pseudopoint.bounds import evidence_on_host, given_evidence
+from pseudopoint.bounds import evidence_on_host, given_evidence, given_laplace, laplace, mode_on_host
 from pseudopoint.data import dataset
 from pseudopoint.kernels import Matern52
-from pseudopoint.likelihoods import Gaussian
+from pseudopoint.likelihoods import Bernoulli, Gaussian
 from pseudopoint.params import cast
 from pseudopoint.posteriors import Model
 from pseudopoint.processes import one_blas_thread
@@ -132,6 +134,33 @@ def evaluations(N: int, rounds: int, python: str | None) -> dict:
         return {"case": "value and gradient", "N": N, "D": D, "rounds": rounds} | measured(sides, rounds)
 
 
+@jax.jit
+def _slopes_at_mode(model, data, at):
+    return jax.value_and_grad(lambda model: given_laplace(model, (data, at)).value)(model)
+
+
+@jax.jit
+def _by_definition(model, data):
+    return jax.value_and_grad(lambda model: laplace(model, data).value)(model)
+
+
+def laplace_evaluations(N: int, rounds: int) -> dict:
+    """One row of results: value and gradient of Laplace's approximation for the signs of the target."""
+    X, y = rows(N)
+    labels, scale = 1.0 * (y > 0), np.full(D, 2.0)
+    kernel = ConstantKernel(1.5) * Matern(scale, nu=2.5)  # pyright: ignore[reportArgumentType]
+    peer = GaussianProcessClassifier(kernel, optimizer=None).fit(X, labels)  # pyright: ignore[reportArgumentType]
+    with jax.enable_x64(True):
+        model = cast(Model(Matern52(scale, 1.5), Bernoulli("logit")), "float64")
+        data = dataset(X, labels, dtype="float64")
+        sides: dict[str, Callable[[], object]] = {
+            "ours": lambda: jax.block_until_ready(_slopes_at_mode(model, data, mode_on_host(model, data))),
+            "one program": lambda: jax.block_until_ready(_by_definition(model, data)),
+            "scikit-learn": partial(peer.log_marginal_likelihood, kernel.theta, eval_gradient=True),
+        }
+        return {"case": "Laplace", "N": N, "D": D, "rounds": rounds} | measured(sides, rounds)
+
+
 def fit(N: int) -> dict:
     """One row of results: a default fit in a fresh process."""
     X, y = rows(N + 1000)
@@ -148,7 +177,12 @@ if __name__ == "__main__":
     parser.add_argument("rows", type=int, nargs="+")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--fit", action="store_true")
+    parser.add_argument("--laplace", action="store_true")
     parser.add_argument("--gpflow", metavar="PYTHON", help="a Python that has GPflow")
     arguments = parser.parse_args()
     for N in arguments.rows:
-        store(fit(N) if arguments.fit else evaluations(N, arguments.rounds, arguments.gpflow), RESULTS / "exact.jsonl")
+        if arguments.laplace:
+            row = laplace_evaluations(N, arguments.rounds)
+        else:
+            row = fit(N) if arguments.fit else evaluations(N, arguments.rounds, arguments.gpflow)
+        store(row, RESULTS / "exact.jsonl")

@@ -23,6 +23,7 @@ from sections import (
     exact_evidence,
     fastest,
     forecasts,
+    laplace_evidence,
     marked,
     means,
     newest,
@@ -211,8 +212,8 @@ def on_gpu() -> Section:
 
 
 SECTIONS = (
-    *(quality, cold, numbers, forecasts, classes, splits, class_seconds, defaults_of_classes, sessions, exact_evidence),
-    *(steps, bounds, predictions, growth, reports, places, on_gpu),
+    *(quality, cold, numbers, forecasts, classes, splits, class_seconds, defaults_of_classes, sessions),
+    *(exact_evidence, laplace_evidence, steps, bounds, predictions, growth, reports, places, on_gpu),
 )
 
 

@@ -16,7 +16,15 @@ from operations import operations
 from threadpoolctl import ThreadpoolController
 
 from pseudopoint import FitError, GPRegressor
-from pseudopoint.bounds import evidence_on_host, exact, exact_on_host, given_evidence, marginal, marginal_on_host
+from pseudopoint.bounds import (
+    covariance_on_host,
+    evidence_on_host,
+    exact,
+    exact_on_host,
+    given_evidence,
+    marginal,
+    marginal_on_host,
+)
 from pseudopoint.data import dataset, padded
 from pseudopoint.kernels import RBF, AbstractKernel, Constant, Matern52, squared_distance
 from pseudopoint.kernels.base import Positive
@@ -71,7 +79,7 @@ def test_the_evidence_of_levels_is_that_of_columns():
 
 @pytest.fixture
 def small_tiles(monkeypatch):
-    monkeypatch.setattr(exact_on_host, "SMALL", 32)
+    monkeypatch.setattr(covariance_on_host, "SMALL", 32)
 
 
 @pytest.mark.parametrize("name", KERNELS)
@@ -111,9 +119,9 @@ def test_the_programs_hold_no_product_of_the_order_of_n_cubed():
     with jax.enable_x64(True):
         model, data = cast(Model(RBF(np.full(D, 2.0), 1.5), Gaussian(0.1)), "float64"), rows()
         B, X = 64, data.X[:64]
-        tile = operations(exact_on_host._tile, model.kernel, X, X)
+        tile = operations(covariance_on_host._tile, model.kernel, X, X)
         alphas = data.y[:B, None], data.y[:B, None]
-        slopes = operations(exact_on_host._slopes, model.kernel, X, X, jnp.ones((B, B)), alphas, jnp.asarray(0.5))
+        slopes = operations(covariance_on_host._slopes, model.kernel, X, X, jnp.ones((B, B)), alphas, jnp.asarray(0.5))
         given = evidence_on_host(model, data)
         rest = operations(jax.value_and_grad(lambda model: given_evidence(model, (data, given)).value), model)
     # (x, ‖x‖², 1) has D + 2 columns; one product forward, and two back; and one of the α.

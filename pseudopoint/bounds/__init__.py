@@ -18,6 +18,7 @@ from .exact import *
 from .exact_on_host import *
 from .folds import *
 from .laplace import *
+from .laplace_on_host import *
 from .leave_one_out import *
 from .scale_mixture import *
 from .summed import *

@@ -5,7 +5,6 @@ program has to make products that cost several times as much. So programs comput
 derivative, and between them the host factorises and inverts (decision 0054).
 """
 
-from collections.abc import Callable, Iterable
 from typing import Any
 
 import equinox as eqx
@@ -16,18 +15,16 @@ from jax import lax
 from jax.tree_util import Partial
 from jaxtyping import Array, Float
 
-from ..compilation import bucket, program
+from ..compilation import program
 from ..data import Dataset
-from ..kernels import AbstractKernel
-from ..linalg import ESCALATIONS, Scalar, Tiles, workers
+from ..linalg import Scalar, workers
 from ..posteriors import Model, Predictor
-from ..processes import one_blas_thread, same_precision
+from ..processes import one_blas_thread
 from .bound import Bound, Solution
+from .covariance_on_host import Covariance
 from .exact import constants_of, num_targets, residuals, row_noise, same
 
 __all__ = ["Given", "evidence_on_host", "given_evidence", "marginal_on_host"]
-
-SMALL, LARGE = 416, 512  # rows of a tile: smaller ones cost calls, larger ones leave threads without work
 
 
 class Given(eqx.Module):
@@ -66,7 +63,8 @@ def evidence_on_host(model: Model, data: Dataset, levels: Float[np.ndarray, "L C
     if centred is not data:  # by a mean function
         data, along = centred, np.zeros_like(noise)
     with one_blas_thread():
-        cov = _Covariance(model, data, rows)
+        variances = np.asarray(program(_variances, "brief")(model, data))[rows]
+        cov = Covariance(model.kernel, data, rows, variances)
         with workers(cov.tiles.count) as run:
             level, _ = cov.factorise(run)
             y = np.asarray(data.y)[rows]
@@ -90,7 +88,8 @@ def marginal_on_host(model: Model, data: Dataset) -> Solution:
     """`marginal` without a gradient, in tiles: N³/3 operations, and as many for its predictor."""
     data, rows = residuals(model, data), np.flatnonzero(np.asarray(data.weight) > 0)
     with one_blas_thread():
-        cov = _Covariance(model, data, rows)
+        variances = np.asarray(program(_variances, "brief")(model, data))[rows]
+        cov = Covariance(model.kernel, data, rows, variances)
         with workers(cov.tiles.count) as run:
             _, jitter = cov.factorise(run)
             y = np.asarray(data.y)[rows]
@@ -111,98 +110,3 @@ def _constants(model, data):
 def _variances(model, data):
     """Σ of all rows."""
     return row_noise(model, data) / data.weight
-
-
-def _tile(kernel: AbstractKernel, X: Float[Array, "B D"], Z: Float[Array, "B D"]) -> Float[Array, "B B"]:
-    """[k(xᵢ, zⱼ)]."""
-    return kernel(X, Z)
-
-
-def _slopes(
-    kernel: AbstractKernel,
-    X: Float[Array, "B D"],
-    Z: Float[Array, "B D"],
-    inverse: Float[Array, "B B"],
-    alphas: tuple[Float[Array, "B C"], Float[Array, "B C"]],
-    share: Scalar,
-) -> list[Array]:
-    """The derivative of Σᵢⱼ share (αᵢᵀαⱼ − [K⁻¹]ᵢⱼ) k(xᵢ, zⱼ) in the kernel's numbers."""
-    weights = share * (alphas[0] @ alphas[1].T - inverse)
-    of_numbers = eqx.filter_grad(lambda kernel: jnp.sum(weights * kernel(X, Z)))
-    return jax.tree.leaves(of_numbers(kernel))
-
-
-class _Covariance:
-    """K + Σ of the rows that count, in tiles."""
-
-    def __init__(self, model: Model, data: Dataset, rows: np.ndarray):
-        N, most = len(rows), bucket(len(data))
-        count = -(-most // min(max(most // 8, SMALL), LARGE))
-        size = -(-most // count)  # the same for tables of like size, which share programs
-        self.kernel, self.size = model.kernel, size
-        self.tiles = Tiles(N, size, data.X.dtype)
-        X = np.asarray(data.X)[np.pad(rows, (0, -N % size), mode="edge")]
-        self.X = jax.device_put([X[i : i + size] for i in range(0, N, size)])
-        self.variances = np.asarray(program(_variances, "brief")(model, data))[rows]
-
-    def factorise(self, run) -> tuple[float, float]:
-        """The factor, with a jitter as `linalg.factorise` has it: (its level, the jitter itself)."""
-        level = scale = 0.0
-        for _ in range(ESCALATIONS + 1):
-            self._fill(run)
-            diagonal = [np.einsum("ii->i", self.tiles.tiles[i, i]) for i in range(self.tiles.count)]
-            for i, entries in enumerate(diagonal):
-                entries += self.variances[self.tiles.rows(i)]
-            scale = float(np.mean(np.concatenate(diagonal), dtype=float))
-            for entries in diagonal:
-                entries += level * scale
-            if self.tiles.factorise(run) or not np.isfinite(scale):
-                return level, level * scale
-            level = max(10 * level, 10 * float(np.finfo(self.tiles.dtype).eps))
-        for i in range(self.tiles.count):
-            self.tiles.tiles[i, i][:] = np.nan
-        return level, level * scale
-
-    def _fill(self, run):
-        compute, tiles = program(_tile), self.tiles
-
-        def fill(pair):
-            i, j = pair
-            m, n = (tiles.edges[k + 1] - tiles.edges[k] for k in pair)
-            # K is symmetric, so that the program's rows are the columns of a tile.
-            tiles.tiles[pair] = np.array(np.asarray(compute(self.kernel, self.X[j], self.X[i]))[:n, :m]).T
-
-        _each(fill, tiles.pairs(), run)
-
-    def pulled(self, alpha, level, run):
-        """½(αᵢᵀαᵢ − [K⁻¹]ᵢᵢ) and the derivative in the kernel's numbers, of K⁻¹ in the tiles and α [N, C]."""
-        compute, tiles, size = program(_slopes), self.tiles, self.size
-        inverse = np.concatenate([np.diagonal(tiles.tiles[i, i]) for i in range(tiles.count)])
-        diagonal = 0.5 * (np.sum(alpha**2, axis=1) - inverse)
-        shift = level * np.mean(diagonal)  # the jitter is a multiple of K's mean diagonal
-        for i in range(tiles.count):
-            np.einsum("ii->i", tiles.tiles[i, i])[:] -= 2 * shift
-        alphas = np.pad(alpha, ((0, -len(alpha) % size), (0, 0))).reshape(-1, size, alpha.shape[1])
-
-        def slopes(pair):
-            i, j = pair
-            part = tiles.tiles[pair].T
-            if part.shape != (size, size):
-                part = np.pad(part, [(0, size - n) for n in part.shape])
-            share = np.asarray(0.5 if i == j else 1.0, alpha.dtype)
-            parts = compute(self.kernel, self.X[j], self.X[i], part, (alphas[j], alphas[i]), share)
-            return [np.asarray(part, float) for part in parts]
-
-        found = _each(slopes, tiles.pairs(), run)
-        return diagonal + shift, [np.sum(parts, axis=0).astype(alpha.dtype) for parts in zip(*found, strict=True)]
-
-
-def _each(function: Callable, tasks: list, run: Callable[[Callable, Iterable], list]) -> list:
-    """`run`, for a function that calls a program: the first task compiles it, for all threads."""
-    precision = same_precision()
-
-    def in_scope(task):
-        with precision():
-            return function(task)
-
-    return [function(tasks[0]), *run(in_scope, tasks[1:])]

@@ -37,7 +37,7 @@ def laplace(model: Model, data: Dataset) -> Solution:
     f = 0, and negative W count as 0. log p must have two derivatives. Exact for a Gaussian likelihood. N³ operations a
     Newton step. The value is no bound. It has gradients in kernel and likelihood; of the predictor, only `alpha` has.
     """
-    rows = _Rows(model.likelihood.at(data), data)
+    rows = Rows(model.likelihood.at(data), data)
     K = model.kernel(data.X, data.X)
     a = _implicit(K, rows, _mode(*lax.stop_gradient((K, rows))))
     f = K @ a
@@ -55,7 +55,7 @@ def _predictor(kernel, X, a, root, B) -> Predictor:
     return Predictor(kernel, X, a, X, B.inverse * root, jnp.zeros_like(a), B.jitter, True)
 
 
-class _Rows(eqx.Module):
+class Rows(eqx.Module):
     """log p(y | f) = Σ wᵢ log p(yᵢ | fᵢ), its gradient, and W, the diagonal of minus its Hessian."""
 
     likelihood: AbstractLikelihood
@@ -95,7 +95,7 @@ class _Iterate(NamedTuple):
     rising: Array
 
 
-def _mode(K: Float[Array, "N N"], rows: _Rows) -> Float[Array, " N"]:
+def _mode(K: Float[Array, "N N"], rows: Rows) -> Float[Array, " N"]:
     """â by Newton's method from 0, with W ≥ 0, so that Ψ rises along a step, and with a search for its length.
 
     The length is 1 if that is as good as the best of `LENGTHS`, to 2⁹ε of Ψ (1e-13 in float64). Newton's method ends
@@ -120,7 +120,7 @@ def _mode(K: Float[Array, "N N"], rows: _Rows) -> Float[Array, " N"]:
     return lax.while_loop(lambda here: here.rising & (here.steps < STEPS), step, start).a
 
 
-def _implicit(K: Float[Array, "N N"], rows: _Rows, a: Float[Array, " N"]) -> Float[Array, " N"]:
+def _implicit(K: Float[Array, "N N"], rows: Rows, a: Float[Array, " N"]) -> Float[Array, " N"]:
     """â with its derivative: one more Newton step, whose matrix is a constant.
 
     From r(a, θ) = ∇log p(y | Ka) − a = 0 follows ∂â/∂θ = (I + WK)⁻¹ ∂r/∂θ (implicit function theorem). Negative W stay
