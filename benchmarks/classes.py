@@ -17,7 +17,7 @@ the training rows is held out in place of the test rows, which choices are to be
 | iris, wine, digits | 135, 160, 1,617 rows | scikit-learn |
 | pima, phoneme, … | those of `classification.py`, split as there | FOLDER |
 
-Of `pima` to `magic`, which have two classes: --tables pima,ionosphere,banknote,phoneme,ringnorm,magic,adult.
+Tables of two classes run when named: --tables pima,ionosphere,banknote,phoneme,ringnorm,magic,adult.
 """
 
 import argparse

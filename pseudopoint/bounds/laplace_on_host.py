@@ -1,4 +1,5 @@
-"""Laplace's approximation and its gradient on the host's cores, in tiles (decision 0083).
+"""Laplace's approximation and its gradient on the host's cores, in tiles (Rasmussen and Williams 2006, 3.4 and 5.5.1;
+decision 0083).
 
 All is in B = I + W^½KW^½, whose factor serves Newton's steps, the value, and the derivatives:
     (I + WK)⁻¹ = W^½ B⁻¹ W^−½,    (K + W⁻¹)⁻¹ = W^½ B⁻¹ W^½,    ((K⁻¹ + W)⁻¹)ᵢᵢ = (1 − [B⁻¹]ᵢᵢ)/Wᵢ.
@@ -57,7 +58,7 @@ def mode_on_host(model: Model, data: Dataset) -> AtMode:
     (Rasmussen and Williams 2006, 5.5.1). N³/3 operations a Newton step and 2N³/3 more, N² numbers."""
     rows, all_rows = np.flatnonzero(np.asarray(data.weight) > 0), np.zeros(len(data), data.X.dtype)
     with one_blas_thread():
-        cov = Covariance(model.kernel, data, rows, np.ones(len(all_rows), data.X.dtype)[rows])
+        cov = Covariance(model.kernel, data, rows, np.ones(len(rows), data.X.dtype))
         with workers(cov.tiles.count) as run:
             a, f, value, (_, curvature, third), _ = _mode(cov, model, data, rows, run)
             if not np.isfinite(value):
@@ -78,10 +79,10 @@ def mode_on_host(model: Model, data: Dataset) -> AtMode:
 
 
 def laplace_on_host(model: Model, data: Dataset) -> Solution:
-    """`laplace` without a gradient, in tiles."""
+    """`laplace` without a gradient, in tiles; for a likelihood that is concave in f."""
     rows = np.flatnonzero(np.asarray(data.weight) > 0)
     with one_blas_thread():
-        cov = Covariance(model.kernel, data, rows, np.ones(len(data), data.X.dtype)[rows])
+        cov = Covariance(model.kernel, data, rows, np.ones(len(rows), data.X.dtype))
         with workers(cov.tiles.count) as run:
             a, _, value, _, level = _mode(cov, model, data, rows, run)
             W = cov.tiles.inverse_factor(run) * cov.root

@@ -181,7 +181,7 @@ def _fit_whole(bound, model, data, settings, prior, progress, warm=None) -> Fitt
 
 
 def _fit_laplace(model, data, settings, prior, progress, warm=None) -> Fitted:
-    """Laplace's approximation; on CPUs its factors are the host's, where every W is known to be above 0."""
+    """Laplace's approximation; on CPUs its factors are the host's, where no W can be below 0."""
     if jax.default_backend() != "cpu" or not model.likelihood.concave:
         return _fit_whole(laplace, model, data, settings, prior, progress, warm)
     climb, most = partial(maximise, OfBound(given_laplace), prior, host=mode_on_host), settings.max_iter or 200
