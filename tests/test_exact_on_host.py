@@ -25,6 +25,7 @@ from pseudopoint.bounds import (
     marginal,
     marginal_on_host,
 )
+from pseudopoint.compilation import program
 from pseudopoint.data import dataset, padded
 from pseudopoint.kernels import RBF, AbstractKernel, Constant, Matern52, squared_distance
 from pseudopoint.kernels.base import Positive
@@ -79,7 +80,7 @@ def test_the_evidence_of_levels_is_that_of_columns():
 
 @pytest.fixture
 def small_tiles(monkeypatch):
-    monkeypatch.setattr(covariance_on_host, "SMALL", 32)
+    monkeypatch.setattr(covariance_on_host, "SIZE", 32)
 
 
 @pytest.mark.parametrize("name", KERNELS)
@@ -258,3 +259,15 @@ def test_a_fit_after_a_search_ends_where_ten_iterations_gain_nothing(monkeypatch
     late = model()
     assert early.converged_ and early.n_iter_ < late.n_iter_
     assert late.bound_ - 0.5 < early.bound_ <= late.bound_
+
+
+def test_tables_of_any_size_share_the_programs_of_tiles():
+    """Beyond one tile; so that a search, its final fit and a cross-validation compile them once."""
+    with jax.enable_x64(True):
+        model = cast(Model(RBF(np.full(D, 0.9), 1.7), Gaussian(0.1)), "float64")
+        programs = [program(covariance_on_host._tile), program(covariance_on_host._slopes, "brief")]
+        sizes = []
+        for size in (330, 500, 700, 1000):
+            evidence_on_host(model, rows(size=size))
+            sizes.append([each._cache_size() for each in programs])
+    assert sizes[1:] == sizes[:1] * 3

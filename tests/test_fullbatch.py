@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax import lax
 
 from pseudopoint.data import dataset
 from pseudopoint.kernels import Matern52
@@ -382,3 +383,25 @@ def test_the_least_gain_is_asked_of_each_round_and_again_in_float64(float32_star
     result, in_float32 = climbed(float32_start, min_gain=0.01, scale=10.0)
     assert result.converged and result.bound > 7.0 - 0.05
     assert in_float32.any() == (float32_start is not None) and not in_float32[-1]
+
+
+def rough_hill(point, data):
+    """`level`, of which float32 knows no more than hundredths, and rises by one where `data` is negative."""
+    if point.x.dtype == jnp.float64:
+        return level(point, data)
+    value, slope = jnp.round(level(point, data), 2) + (data < 0), level(point, data)
+    return lax.stop_gradient(value) + slope - lax.stop_gradient(slope)
+
+
+def test_iterations_in_float32_count_where_precisions_agree():
+    agreed, in_float32 = climbed(lambda model: True, min_gain=0.01, window=5)
+    other, in_rough = climbed(lambda model: True, rough_hill, -7.0, min_gain=0.01, window=5)
+    assert agreed.converged and agreed.bound > 7.0 - 0.01
+    assert other.converged and other.bound > -7.0 - 0.01
+    assert np.sum(~in_rough) >= np.sum(~in_float32) + 4  # whose five iterations are its own
+
+
+def test_a_search_along_a_line_in_float32_ends_where_rounding_is_all_that_is_left():
+    result, in_float32 = climbed(lambda model: True, rough_hill)
+    assert result.converged and np.sum(in_float32) < 45  # a search of SciPy's twenty points, and one more, are 48
+    np.testing.assert_allclose(result.bound, 7.0, atol=1e-6)

@@ -15,9 +15,9 @@ from pseudopoint.gaussians import MeanPrecision
 from pseudopoint.kernels import Matern52
 from pseudopoint.likelihoods import Around, Bernoulli, Gaussian, Heteroscedastic, Poisson, StudentT
 from pseudopoint.means import LinearMean
-from pseudopoint.posteriors import Model, Whitened
-from pseudopoint.recipes import methods
-from pseudopoint.recipes.growth import MOST, ROWS_A_POINT, beside_prior, most_points
+from pseudopoint.posteriors import Collapsed, Model, Whitened
+from pseudopoint.recipes import growth, methods, objectives
+from pseudopoint.recipes.growth import MOST, ROWS_A_POINT, affordable_points, beside_prior, most_points
 from pseudopoint.recipes.methods import fit_model
 from pseudopoint.recipes.noise import VaryingNoise
 from pseudopoint.recipes.starts import Warm
@@ -194,6 +194,30 @@ def test_more_rows_have_more_points_until_work_is_the_limit():
         thorough = most_points(result, many(30_000), settings(effort="thorough"), "collapsed")
     assert counts[0] == 500 and counts[1] == MOST["balanced"] and 500 < counts[2] < 1000 and counts[3] < 200
     assert thorough == MOST["thorough"]
+
+
+def test_work_that_more_points_leave_is_spent_on_iterations():
+    result, _ = fitted(TARGETS["one variance"][0], grows=False, likelihood="gaussian")
+    counts = []
+    for rows in (1000, 8500, 30_000):
+        M = affordable_points(result.model, rows, settings(), "collapsed")
+        start = Model(KERNEL, result.model.likelihood, Collapsed(np.zeros((M, 2))))
+        counts.append(growth._iterations(start, rows, settings()))
+    assert counts[0] == growth.MOST_ITERATIONS and growth.FEWEST < counts[1] < counts[0]
+    assert counts[2] == growth.FEWEST
+
+
+def test_a_fit_whose_points_grow_next_ends_where_iterations_gain_little(monkeypatch):
+    climb, ends = methods.maximise, []
+
+    def watched(*given, **options):
+        ends.append(options.get("min_gain"))
+        return climb(*given, **options)
+
+    monkeypatch.setattr(methods, "maximise", watched)
+    data = fitted(ROUGH)[1]
+    fitted(ROUGH, num_inducing=FEW)
+    assert ends == [objectives.ROUGH * objectives.least_gain(data), None]
 
 
 def test_noise_that_doubles_the_squared_errors_of_rows_left_out_does_not_pay():

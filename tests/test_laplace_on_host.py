@@ -33,7 +33,7 @@ CASES = {
 
 @pytest.fixture
 def small_tiles(monkeypatch):
-    monkeypatch.setattr(covariance_on_host, "SMALL", 32)
+    monkeypatch.setattr(covariance_on_host, "SIZE", 32)
 
 
 def both_ways(model, data):

@@ -16,7 +16,7 @@ from ..kernels import AbstractKernel
 from ..linalg import ESCALATIONS, Scalar, Tiles
 from ..processes import same_precision
 
-SMALL, LARGE = 416, 512  # rows of a tile: smaller ones cost calls, larger ones leave threads without work
+SIZE = 320  # rows of a tile, so that all larger tables share programs: smaller ones cost calls, larger ones padding
 
 
 def _tile(kernel: AbstractKernel, X: Float[Array, "B D"], Z: Float[Array, "B D"]) -> Float[Array, "B B"]:
@@ -43,9 +43,7 @@ class Covariance:
     it is kept."""
 
     def __init__(self, kernel: AbstractKernel, data: Dataset, rows: np.ndarray, variances: np.ndarray):
-        N, most = len(rows), bucket(len(data))
-        count = -(-most // min(max(most // 8, SMALL), LARGE))
-        size = -(-most // count)  # the same for tables of like size, which share programs
+        N, size = len(rows), min(bucket(len(data)), SIZE)
         self.kernel, self.size = kernel, size
         self.tiles = Tiles(N, size, data.X.dtype)
         X = np.asarray(data.X)[np.pad(rows, (0, -N % size), mode="edge")]
@@ -110,7 +108,7 @@ class Covariance:
     def pulled(self, alpha, level, run, signs: Any = 1.0):
         """½(αᵢᵀDαᵢ − [K⁻¹]ᵢᵢ) and the derivative in the kernel's numbers, of K⁻¹ in the tiles, α [N, C], and a diagonal
         D of signs [C]."""
-        compute, tiles, size = program(_slopes), self.tiles, self.size
+        compute, tiles, size = program(_slopes, "brief"), self.tiles, self.size
         inverse = np.concatenate([np.diagonal(tiles.tiles[i, i]) for i in range(tiles.count)])
         diagonal = 0.5 * (np.sum(signs * alpha**2, axis=1) - inverse)
         shift = level * np.mean(diagonal)  # the jitter is a multiple of K's mean diagonal

@@ -26,8 +26,9 @@ from .prior import LengthscalePrior
 from .settings import WORK, Fitted, Settings, points_may_grow
 from .starts import float32_start_on_sample
 
-ITERATIONS = 5  # with more points: for as much work, more points gain more than more iterations
-SHARE = 0.5  # of the work that `effort` allows
+# Iterations with more points: for as much work, more points gain more; what work is left there, more iterations do.
+FEWEST, MOST_ITERATIONS = 5, 10
+SHARE = 0.6  # of the work that `effort` allows
 SEARCH_OF_Q = 6  # evaluations of a bound in closed form that one costs with the search for its best q
 # How many points there may be: predictions take M² for each row, and a model file holds M² numbers.
 MOST = {"balanced": 1000, "thorough": 2000}
@@ -53,18 +54,34 @@ def as_it_is(fitted: Fitted, M: int) -> Fitted:
 
 
 def most_points(fitted: Fitted, data: Dataset, settings: Settings, method: str) -> int:
-    """How many pseudo-points the fit is to have in the end: as many as it has where the user has chosen their number,
-    they are enough, or fewer than `ENOUGH` times as many are affordable. After minibatches any more will do, for the
-    iterations on all rows are worth their time by themselves."""
-    M, N, closed = len(fitted.model.posterior.Z), len(data), fitted.model.posterior.closed_form
+    """How many pseudo-points the fit is to have in the end: as many as it has where they are enough, or no more are
+    affordable."""
+    M = len(fitted.model.posterior.Z)
+    most = affordable_points(fitted.model, len(data), settings, method)
+    return most if most > M and _unexplained(fitted, data) else M
+
+
+def affordable_points(model: Model, N: int, settings: Settings, method: str) -> int:
+    """How many pseudo-points a fit of N rows may have in the end: as many as the model has where the user has chosen
+    their number, or fewer than `ENOUGH` times as many are affordable. After minibatches any more points will do, for
+    the iterations on all rows are worth their time by themselves."""
+    M, closed = len(model.posterior.Z), model.posterior.closed_form
     if M == 0 or not points_may_grow(settings):
         return M
-    work = SHARE * WORK[settings.effort] / (ITERATIONS * (1 if closed else SEARCH_OF_Q))
-    affordable = min(MOST[settings.effort], N // ROWS_A_POINT, int(np.sqrt(work / N)))
+    affordable = min(MOST[settings.effort], N // ROWS_A_POINT, int(np.sqrt(_work(closed, settings) / (FEWEST * N))))
     if not closed:  # the features of all rows are in memory together
-        affordable = min(affordable, M * at_once(fitted.model) // N)
-    enough = affordable > M if method == "svgp" else affordable >= ENOUGH * M
-    return affordable if enough and _unexplained(fitted, data) else M
+        affordable = min(affordable, M * at_once(model) // N)
+    return affordable if affordable >= (M + 1 if method == "svgp" else ENOUGH * M) else M
+
+
+def _work(closed: bool, settings: Settings) -> float:
+    """Multiplications and additions of the bound's evaluations, N M² each."""
+    return SHARE * WORK[settings.effort] / (1 if closed else SEARCH_OF_Q)
+
+
+def _iterations(start: Model, N: int, settings: Settings) -> int:
+    work = _work(start.posterior.closed_form, settings)
+    return int(np.clip(work / (N * len(start.posterior.Z) ** 2), FEWEST, MOST_ITERATIONS))
 
 
 def _unexplained(fitted: Fitted, data: Dataset) -> bool:
@@ -117,7 +134,8 @@ def _climbed(fitted: Fitted, Z, data: Dataset, settings: Settings, prior: Length
     likelihood: tuple[Callable[[Any], Any], ...] = (lambda model: model.likelihood,) if hold_noise else ()
     held, objective = (*held_points(settings), *likelihood), OfBound(collapsed, settings.tight)
     float32_start = float32_start_on_sample(model.kernel, data, settings)
-    result = maximise(objective, prior, start, data, ITERATIONS, None, *held, float32_start=float32_start)
+    count = _iterations(start, len(data), settings)
+    result = maximise(objective, prior, start, data, count, None, *held, float32_start=float32_start)
     return finish(collapsed, result, data, settings, fitted.notes)
 
 
@@ -127,8 +145,8 @@ def _climbed_with_q(fitted: Fitted, Z, data: Dataset, settings: Settings, prior:
     start = Model(model.kernel, model.likelihood, Whitened(jnp.asarray(Z), beside_prior(model.posterior.q, len(Z))))
     resolved = settings.float32_start and resolved_in_float32(start, data.total_weight)
     float32_start = (lambda model: True) if resolved else None
-    held = held_points(settings)
-    return finish_profile(*maximise_profile(prior, start, data, ITERATIONS, None, *held, float32_start=float32_start))
+    count, held = _iterations(start, len(data), settings), held_points(settings)
+    return finish_profile(*maximise_profile(prior, start, data, count, None, *held, float32_start=float32_start))
 
 
 def beside_prior(q: MeanPrecision, M: int) -> MeanPrecision:

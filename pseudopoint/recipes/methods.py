@@ -34,10 +34,12 @@ from ..posteriors import CollapsedDecoupled, Model, Whitened
 from ..starts.inducing import RACE_ROWS
 from .ends import at_once, finish, finish_exact, finish_profile, fitted_by, settle
 from .families import FAMILIES, family_steppers, prior_q, steps_and_rate
-from .growth import Ended, as_it_is, most_points, with_more_points
+from .growth import Ended, affordable_points, as_it_is, most_points, with_more_points
 from .noise import fit_noise, noise_may_vary, with_noise_that_pays
 from .objectives import (
     EXACT_SAMPLE,
+    ROUGH,
+    WINDOW_OF_MANY_ROWS,
     OfBound,
     Report,
     explain,
@@ -201,8 +203,9 @@ def _fit_exact(model, data, settings, prior, progress, warm=None) -> Fitted:
         few = data.sample(EXACT_SAMPLE, settings.seed)
         model = climb(model, few, min(SAMPLE_ITERATIONS, 10 * max_iter), None).model
     # What a search or an earlier fit has left to gain soon falls below what any density shows.
-    end = least_gain(data) if large or warm is not None else 0.0
-    result = climb(model, data, max_iter, progress, float32_start=float32_start, min_gain=end)
+    end = {"min_gain": least_gain(data) if large or warm is not None else 0.0}
+    end |= {"window": WINDOW_OF_MANY_ROWS} if large else {}
+    result = climb(model, data, max_iter, progress, float32_start=float32_start, **end)
     return finish_exact(result, data, (FLOAT32_NOTE,) * (float32_start is not None))
 
 
@@ -222,8 +225,10 @@ def _fit_orthogonal(model, data, settings, prior, progress, warm=None) -> Fitted
 
 def _maximised(bound, prior, model, data, settings, progress, notes, **options) -> Fitted:
     objective, held = OfBound(bound, settings.tight), held_points(settings)
-    max_iter = most_iterations(settings, len(data), len(model.posterior.Z))
-    result = maximise(objective, prior, model, data, max_iter, progress, *held, **options)
+    M, N = len(model.posterior.Z), len(data)
+    if affordable_points(model, N, settings, "collapsed") > M:
+        options["min_gain"] = ROUGH * least_gain(data)
+    result = maximise(objective, prior, model, data, most_iterations(settings, N, M), progress, *held, **options)
     return finish(bound, result, data, settings, notes)
 
 

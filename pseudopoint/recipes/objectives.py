@@ -36,6 +36,7 @@ EXACT_SAMPLE = 1000  # rows of a sample of which the exact evidence is affordabl
 # Nats that ten iterations must gain where there are pseudo-points, or many rows: an odds ratio of 1.02, or for large
 # tables what no density of a new row shows.
 MIN_GAIN, MIN_GAIN_OF_A_ROW = 0.02, 1e-4
+ROUGH = 10.0  # times as much where pseudo-points are added next: an iteration with these gains more
 WINDOW_OF_MANY_ROWS = 5  # iterations that must gain as much beyond `RACE_ROWS` rows, where each is expensive
 
 
@@ -153,7 +154,7 @@ def _penalised(objective, prior, numbers, data, host=None, resume=None, progress
         resume=resume,
         scale=float(np.count_nonzero(data.weight)),
         progress=progress,
-        compile_mode=mode_of_evaluations(len(data) * (1 if host else M or len(data)) * C),
+        compile_mode="once" if host else mode_of_evaluations(len(data) * (M or len(data)) * C),
         before=host and (lambda model, given: ((given[0], host(model, given[0])), given[1])),  # of (rows, prior)
     )
 

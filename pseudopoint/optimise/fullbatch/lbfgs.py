@@ -12,9 +12,12 @@ __all__ = ["lbfgsb"]
 
 PAIRS = 20  # differences of points and of gradients that approximate the Hessian
 WINDOW = 10  # iterations over which a gain is measured against `min_gain`
-# Trial points of a line search: SciPy's number, and that of a float32 bound, beyond which rounding is all that is left.
-TRIALS, FLOAT32_TRIALS = 20, 8
-CONVERGED, LIMIT = 0, 1  # as SciPy numbers the reasons to stop; any other is a failed line search
+FLOAT32_TRIALS = 6  # trial points of an iteration in float32, beyond which rounding is all that is left to find
+CONVERGED, LIMIT, FAILED = 0, 1, 2  # as SciPy numbers the reasons to stop
+
+
+class _Rounding(Exception):
+    """A line search has found nothing above rounding."""
 
 
 def lbfgsb(objective: Objective, *, max_iter: int = 200, box: tuple[Any, Any] | None = None) -> OptimiseResult:
@@ -32,9 +35,7 @@ def lbfgsb(objective: Objective, *, max_iter: int = 200, box: tuple[Any, Any] | 
 def remaining(objective: Objective, max_iter: int, length: int | None = None) -> dict[str, int]:
     """SciPy's limits: what is left of `max_iter` iterations, at most `length`, and of 4 max_iter + 20 evaluations."""
     left = max_iter - len(objective.history)
-    trials = TRIALS if objective.numbers.dtype == np.float64 else FLOAT32_TRIALS
-    limits = {"maxiter": min(left, length or left), "maxfun": 4 * max_iter + 20 - objective.evaluations}
-    return limits | {"maxls": trials}
+    return {"maxiter": min(left, length or left), "maxfun": 4 * max_iter + 20 - objective.evaluations}
 
 
 def descend(
@@ -51,12 +52,19 @@ def descend(
 
     It stops after `length` iterations, or after `max_iter` in the whole history. Once it has its 20 pairs, or half as
     many as there are numbers, it has also converged when 10 iterations together gain less than `min_gain` in units of
-    the bound; with `window`, when so many iterations of this precision do, whatever its pairs.
+    the bound; with `window`, when so many iterations do, of whatever rounds, and of precisions that agree.
     """
     start, levels, before = objective.best.copy(), objective.levels, len(objective.levels)
     least, span = (1, window) if window else (max(WINDOW, min(PAIRS, len(start) // 2)), WINDOW)
 
+    most = FLOAT32_TRIALS if objective.numbers.dtype == np.float32 else np.inf
+    trials = 0  # since the last iteration
+
     def finite(z):
+        nonlocal trials
+        trials += 1
+        if trials > most:  # SciPy would try as often again along the gradient
+            raise _Rounding
         value, gradient = objective(x := start + unit * z)
         if not np.isfinite(value):  # a bowl about the best point, which makes the line search come back
             away = x - objective.best
@@ -68,17 +76,17 @@ def descend(
         return many and (levels[-1 - span] - levels[-1]) * objective.scale < min_gain
 
     def record(z):
+        nonlocal trials
+        trials = 0
         objective.record(start + unit * z, max_iter)
         if settled():
             raise StopIteration
 
-    result = scipy.optimize.minimize(
-        finite,
-        np.zeros_like(start),
-        jac=True,
-        method="L-BFGS-B",
-        bounds=box and list(zip(*((np.asarray(side, float) - start) / unit for side in box), strict=True)),
-        callback=record,
-        options={"maxcor": PAIRS, "ftol": 1e-9, "gtol": 1e-6, **remaining(objective, max_iter, length)},
-    )
+    bounds = box and list(zip(*((np.asarray(side, float) - start) / unit for side in box), strict=True))
+    options = {"maxcor": PAIRS, "ftol": 1e-9, "gtol": 1e-6, **remaining(objective, max_iter, length)}
+    given = {"jac": True, "method": "L-BFGS-B", "bounds": bounds, "callback": record, "options": options}
+    try:
+        result = scipy.optimize.minimize(finite, np.zeros_like(start), **given)
+    except _Rounding:
+        return FAILED
     return CONVERGED if settled() else int(result.status)  # SciPy's versions number a StopIteration differently

@@ -15,6 +15,8 @@ from ..result import FitError, OptimiseResult, Progress, Record
 
 __all__ = ["Objective", "evaluate"]
 
+AGREE = 1e-5  # values of two precisions that differ by less, in units of f
+
 
 def evaluate(function: Callable, has_aux: bool, model: Any, data: Any) -> tuple[Any, Any]:
     """(value, aux) of an objective; aux is None if it has none."""
@@ -84,7 +86,7 @@ class Objective:
         self.lowest, self.best, self.gradient_norm, self.aux = np.inf, _flat(numbers.parts), np.nan, None
         self.evaluations, self.rejected = 0, 0
         self.history: list[Record] = []
-        self.levels: list[float] = []  # the lowest value before each iteration of this precision, and now
+        self.levels: list[float] = []  # the lowest value before each iteration, as far as precisions agree, and now
         self.began, self.previous = time.perf_counter(), self.best
 
     def __call__(self, x: np.ndarray) -> tuple[float, np.ndarray]:
@@ -149,11 +151,11 @@ class Objective:
         return bool(np.isfinite(self._restart(*cast(self.given, np.float32))[0]))
 
     def _restart(self, numbers, data):
-        self.numbers, self.data, self.lowest = numbers, data, np.inf
+        before, self.numbers, self.data, self.lowest = self.lowest, numbers, data, np.inf
         if self.aux is not None:
             self._keep(cast(self.aux, numbers.dtype))
         value, gradient = self(self.best)
-        self.levels = [value]
+        self.levels = [*(self.levels[:-1] if abs(value - before) < AGREE else []), value]
         return value, gradient
 
     def record(self, x: np.ndarray, total: int, *, step_size: float | None = None, norm: float | None = None) -> None:
