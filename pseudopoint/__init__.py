@@ -31,8 +31,7 @@ if TYPE_CHECKING:
     from .persistence import ModelFileError as ModelFileError
     from .processes import ForkError as ForkError
 
-# Names are imported when they are first used: scikit-learn, pandas and matplotlib take seconds that few uses need all
-# of.
+# Names are imported when they are first used, because scikit-learn, pandas and matplotlib take seconds.
 _HOME = {
     "estimators": "GPClassifier GPRegressor TableTransformer",
     "export": "to_onnx",

@@ -9,26 +9,3 @@ from .settings import COLLAPSED_ROWS, Fitted, Settings, Trial, choose_method, ch
 from .starts import Warm
 from .streamed import fit_rows
 from .update import Updated, add_points, add_points_of_f, update, update_varying
-
-__all__ = [
-    "COLLAPSED_ROWS",
-    "FAMILIES",
-    "AbstractKeeper",
-    "Fitted",
-    "Found",
-    "Nothing",
-    "Settings",
-    "Ties",
-    "Trial",
-    "Updated",
-    "Warm",
-    "add_points",
-    "add_points_of_f",
-    "choose_method",
-    "choose_num_inducing",
-    "fit_model",
-    "fit_rows",
-    "search",
-    "update",
-    "update_varying",
-]

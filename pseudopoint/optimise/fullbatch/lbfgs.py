@@ -56,7 +56,6 @@ def descend(
     """
     start, levels, before = objective.best.copy(), objective.levels, len(objective.levels)
     least, span = (1, window) if window else (max(WINDOW, min(PAIRS, len(start) // 2)), WINDOW)
-
     most = FLOAT32_TRIALS if objective.numbers.dtype == np.float32 else np.inf
     trials = 0  # since the last iteration
 
