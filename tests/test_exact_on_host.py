@@ -5,6 +5,7 @@
 
 import threading
 from functools import partial
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -265,7 +266,7 @@ def test_tables_of_any_size_share_the_programs_of_tiles():
     """Beyond one tile; so that a search, its final fit and a cross-validation compile them once."""
     with jax.enable_x64(True):
         model = cast(Model(RBF(np.full(D, 0.9), 1.7), Gaussian(0.1)), "float64")
-        programs = [program(covariance_on_host._tile), program(covariance_on_host._slopes, "brief")]
+        programs: list[Any] = [program(covariance_on_host._tile), program(covariance_on_host._slopes, "brief")]
         sizes = []
         for size in (330, 500, 700, 1000):
             evidence_on_host(model, rows(size=size))

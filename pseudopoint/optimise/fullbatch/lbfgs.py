@@ -57,12 +57,9 @@ def descend(
     start, levels, before = objective.best.copy(), objective.levels, len(objective.levels)
     least, span = (1, window) if window else (max(WINDOW, min(PAIRS, len(start) // 2)), WINDOW)
     most = FLOAT32_TRIALS if objective.numbers.dtype == np.float32 else np.inf
-    trials = 0  # since the last iteration
 
     def finite(z):
-        nonlocal trials
-        trials += 1
-        if trials > most:  # SciPy would try as often again along the gradient
+        if objective.trials >= most:  # SciPy would try as often again along the gradient
             raise _Rounding
         value, gradient = objective(x := start + unit * z)
         if not np.isfinite(value):  # a bowl about the best point, which makes the line search come back
@@ -75,8 +72,6 @@ def descend(
         return many and (levels[-1 - span] - levels[-1]) * objective.scale < min_gain
 
     def record(z):
-        nonlocal trials
-        trials = 0
         objective.record(start + unit * z, max_iter)
         if settled():
             raise StopIteration

@@ -84,14 +84,14 @@ class Objective:
         self.numbers, self.data, self.scale, self.progress = numbers, data, scale, progress
         self.compile_mode: CompileMode = compile_mode
         self.lowest, self.best, self.gradient_norm, self.aux = np.inf, _flat(numbers.parts), np.nan, None
-        self.evaluations, self.rejected = 0, 0
+        self.evaluations, self.rejected, self.trials = 0, 0, 0  # the last since an iteration ended
         self.history: list[Record] = []
         self.levels: list[float] = []  # the lowest value before each iteration, as far as precisions agree, and now
         self.began, self.previous = time.perf_counter(), self.best
 
     def __call__(self, x: np.ndarray) -> tuple[float, np.ndarray]:
         """f(x) and ∇f(x); infinity and zeros where either is not finite."""
-        self.evaluations += 1
+        self.evaluations, self.trials = self.evaluations + 1, self.trials + 1
         value, gradient, aux = self._evaluate(x, self.data)
         value, gradient = -float(value) / self.scale, -_flat(gradient) / self.scale
         if not (np.isfinite(value) and np.isfinite(gradient).all()):
@@ -155,6 +155,7 @@ class Objective:
         if self.aux is not None:
             self._keep(cast(self.aux, numbers.dtype))
         value, gradient = self(self.best)
+        self.trials = 0
         self.levels = [*(self.levels[:-1] if abs(value - before) < AGREE else []), value]
         return value, gradient
 
@@ -165,7 +166,7 @@ class Objective:
         """
         step = float(np.linalg.norm(x - self.previous)) if step_size is None else step_size
         norm = self.gradient_norm if norm is None else norm
-        self.previous = x.copy()
+        self.previous, self.trials = x.copy(), 0
         seconds, bound = time.perf_counter() - self.began, -self.lowest * self.scale
         self.levels.append(self.lowest)
         self.history.append(Record(len(self.history) + 1, bound, norm, step, self.rejected, seconds, total))
