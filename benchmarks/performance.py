@@ -16,6 +16,7 @@ from sections import (
     Line,
     Row,
     Section,
+    calibration,
     class_seconds,
     classes,
     cold,
@@ -212,7 +213,7 @@ def on_gpu() -> Section:
 
 
 SECTIONS = (
-    *(quality, cold, numbers, forecasts, classes, splits, class_seconds, defaults_of_classes, sessions),
+    *(quality, cold, numbers, calibration, forecasts, classes, splits, class_seconds, defaults_of_classes, sessions),
     *(exact_evidence, laplace_evidence, steps, bounds, predictions, growth, reports, places, on_gpu),
 )
 
