@@ -10,6 +10,7 @@ is that of Lázaro-Gredilla and Titsias 2011; methods h.)
 
 import logging
 import time
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -41,6 +42,7 @@ LEAST_SIGNAL = 0.1  # variance of g at the start
 POINTS, ITERATIONS = 100, 50  # of g, of which each row tells little
 FEWEST = 50  # rows from which their noise is studied
 ROWS = RACE_ROWS  # of which its kernel is learned
+LEAST_NOISE = 0.05  # share of the rows with less noise than a start in float32 has to resolve
 # So many times as large squared errors of rows left out are too many: as those under one variance, and as those of the
 # mean of all rows, which extreme outliers do not exceed by much.
 WORSE, WORSE_THAN_MEAN = 2.0, 1.1
@@ -248,9 +250,15 @@ def _refit(fitted: Fitted, data: Dataset, noise: Fitted, settings: Settings, pri
     model, data = fitted.model, _with_noise(data, noise)
     floor = cast(Gaussian(NOISE_FLOOR), data.X.dtype)
     model = Model(model.kernel, floor, model.posterior)
-    sparse = iterations and model.posterior.points
-    float32_start = float32_start_on_sample(model.kernel, data, settings) if sparse else None
+    float32_start = _float32_start(model, data, settings) if iterations and model.posterior.points else None
     return refit(model, data, settings, prior, iterations, 0.0, float32_start)
+
+
+def _float32_start(model: Model, data: Dataset, settings: Settings) -> Callable[[Model], bool] | None:
+    """The test for float32, which reads the noise of the likelihood: here of the rows that have the least."""
+    test = float32_start_on_sample(model.kernel, data, settings)
+    least = Gaussian(np.quantile(np.asarray(data.noise), LEAST_NOISE))
+    return test and (lambda model: test(Model(model.kernel, least, model.posterior)))
 
 
 def _chosen(first: Fitted, f: Fitted, noise: Fitted, start, data: Dataset, varying, constant) -> VaryingNoise:

@@ -14,7 +14,6 @@ from ..posteriors import Model
 
 FLOAT32_NOTE = "optimised in float32 first, which the noise allows; posterior and bounds are of float64"
 
-LEAST_NOISE = 0.05  # share of the rows with less known noise than float32 has to resolve
 EPSILON = float(np.finfo(np.float32).eps)
 TINY = float(np.finfo(float).tiny)
 
@@ -29,12 +28,11 @@ class Float32Start:
 
     rows: float | int
     points: Any = None  # of the mean k, where the model has none
-    known: float = 0.0  # noise variance of the rows, beside that of the model
 
     def __call__(self, model: Any) -> bool:
         """At the model's noise variance."""
         points = model.posterior.Z if self.points is None else self.points
-        return self.resolves(model.kernel, points, model.likelihood.gaussian_noise + self.known)
+        return self.resolves(model.kernel, points, model.likelihood.gaussian_noise)
 
     def resolves(self, kernel: AbstractKernel, Z, noise: Any) -> bool:
         """At a noise variance σ², with the mean of k(z, z) over the points as k."""
@@ -47,7 +45,7 @@ def float32_start_of(kernel: AbstractKernel, few: Dataset, rows: float, points: 
     It needs the noise variance at the end of the fit. The starting value does not tell that, nor does an exact fit of
     few rows, which may find no noise where the sparse model ends with much. The leave-one-out error of `few` rows does.
     """
-    test = Float32Start(rows, points, float(np.quantile(np.asarray(few.noise), LEAST_NOISE)))
+    test = Float32Start(rows, points)
     return test if test.resolves(kernel, few.X, leave_one_out_error(few)) else None
 
 
