@@ -49,8 +49,8 @@ def program(function: Callable, compile_mode: CompileMode = None, static: tuple[
     None compiles as XLA does by default. The other modes halve the time of compilation:
     "brief" is for programs that run a few hundred times, for milliseconds each. XLA's older emitters write the loops,
     which are as fast up to about a million numbers.
-    "once" is for programs that run once and briefly. In addition LLVM does not optimise the code, in which exponentials
-    take twice as long.
+    "once" is for programs that run once and briefly, or compute next to nothing. In addition LLVM does not optimise the
+    code, in which exponentials take twice as long.
     """
     import jax
 

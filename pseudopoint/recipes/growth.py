@@ -132,7 +132,7 @@ def _climbed(fitted: Fitted, Z, data: Dataset, settings: Settings, prior: Length
     start = Model(model.kernel, model.likelihood, Collapsed(Z))
     likelihood: tuple[Callable[[Any], Any], ...] = (lambda model: model.likelihood,) if hold_noise else ()
     held, objective = (*held_points(settings), *likelihood), OfBound(collapsed, settings.tight)
-    # In float64, for so many points are near each other that float32 has a bound hundreds of nats off.
+    # In float64: so many points are near each other that the bound in float32 may be far off.
     result = maximise(objective, prior, start, data, _iterations(start, len(data), settings), None, *held)
     return finish(collapsed, result, data, settings, fitted.notes)
 

@@ -51,7 +51,7 @@ from .objectives import (
 )
 from .precision import FLOAT32_NOTE, resolved_in_float32
 from .prior import LengthscalePrior, log_prior, refuse_unfit_priors, users_priors
-from .settings import COLLAPSED_ROWS, Fitted, Settings, choose_method, most_iterations
+from .settings import COLLAPSED_ROWS, Fitted, Settings, choose_method, choose_num_inducing, most_iterations
 from .starts import (
     SAMPLE_ITERATIONS,
     Warm,
@@ -203,9 +203,8 @@ def _fit_exact(model, data, settings, prior, progress, warm=None) -> Fitted:
         few = data.sample(EXACT_SAMPLE, settings.seed)
         model = climb(model, few, min(SAMPLE_ITERATIONS, 10 * max_iter), None).model
     # What a search or an earlier fit has left to gain soon falls below what any density shows.
-    end = {"min_gain": least_gain(data) if large or warm is not None else 0.0}
-    end |= {"window": WINDOW_OF_MANY_ROWS} if large else {}
-    result = climb(model, data, max_iter, progress, float32_start=float32_start, **end)
+    least, window = least_gain(data) if large or warm is not None else 0.0, WINDOW_OF_MANY_ROWS if large else None
+    result = climb(model, data, max_iter, progress, float32_start=float32_start, min_gain=least, window=window)
     return finish_exact(result, data, (FLOAT32_NOTE,) * (float32_start is not None))
 
 
@@ -238,6 +237,7 @@ def _fit_varying(first: Fit, model, data, settings, prior, progress, warm=None) 
     of_f = None if constant is None else np.asarray(constant) * np.asarray([1, 0], data.X.dtype)
     centred = data if of_f is None else replace(data, y=np.asarray(data.y) - of_f[0])
     one = cast(Model(model.kernel, Gaussian(np.asarray(inside.scale) ** 2)), data.X.dtype)
+    settings = settings._replace(num_inducing=settings.num_inducing or choose_num_inducing(len(data)))  # to stay
     fitted = fit_noise(first(one, centred, settings, prior, progress, warm), centred, settings, prior).fitted
     # A constant mean of the second function is in the scale.
     likelihood = model.likelihood.with_parts(fitted.model.likelihood, of_f)
