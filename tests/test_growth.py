@@ -16,12 +16,11 @@ from pseudopoint.kernels import Matern52
 from pseudopoint.likelihoods import Around, Bernoulli, Gaussian, Heteroscedastic, Poisson, StudentT
 from pseudopoint.means import LinearMean
 from pseudopoint.posteriors import Collapsed, Model, Whitened
-from pseudopoint.recipes import growth, methods, objectives, precision, starts
+from pseudopoint.recipes import growth, methods, objectives
 from pseudopoint.recipes.growth import MOST, ROWS_A_POINT, affordable_points, beside_prior, most_points
 from pseudopoint.recipes.methods import fit_model
 from pseudopoint.recipes.noise import VaryingNoise
 from pseudopoint.recipes.starts import Warm
-from pseudopoint.starts import inducing
 from pseudopoint.starts.inducing import _pivots, added
 
 N, FEW = 600, 52  # rows, and pseudo-points at first
@@ -223,22 +222,20 @@ def test_a_fit_whose_points_grow_next_ends_where_iterations_gain_little(monkeypa
     assert ends == [objectives.ROUGH * objectives.least_gain(data), None, None]
 
 
+@pytest.mark.parametrize("leads", [np.inf, 0.0], ids=["gradients agree", "gradients differ"])
 @pytest.mark.parametrize("noise", TARGETS)
-def test_iterations_with_more_points_are_in_float64(noise, monkeypatch):
-    """Where those of the first fit are in float32."""
+def test_iterations_with_more_points_are_in_float32_where_its_gradient_is_right(noise, leads, monkeypatch):
     climb, seen = growth.maximise, []
 
     def watched(*given, **options):
-        seen.append(options.get("float32_start"))
+        seen.append(options["float32_start"] is not None)
         return climb(*given, **options)
 
     monkeypatch.setattr(growth, "maximise", watched)
-    monkeypatch.setattr(precision, "EPSILON", 0.0)  # of its test, which then allows it everywhere
-    for module in (starts, inducing):
-        monkeypatch.setattr(module, "RACE_ROWS", 100)
+    monkeypatch.setattr(objectives, "LEADS", leads)
     y, warm, _ = TARGETS[noise]
     result, _ = fitted(y, True, warm, **({} if noise == "depends on x" else {"likelihood": "gaussian"}))
-    assert seen == [None] and precision.FLOAT32_NOTE in result.notes
+    assert seen == [leads > 0] and len(result.model.posterior.Z) > FEW
 
 
 def test_noise_that_doubles_the_squared_errors_of_rows_left_out_does_not_pay():

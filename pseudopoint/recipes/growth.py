@@ -20,7 +20,7 @@ from ..optimise.named import held_points
 from ..posteriors import Collapsed, Model, Whitened
 from ..starts.inducing import added
 from .ends import at_once, finish, finish_profile
-from .objectives import OfBound, maximise, maximise_profile, padded_to_bucket
+from .objectives import OfBound, float32_leads, maximise, maximise_profile, padded_to_bucket
 from .precision import resolved_in_float32
 from .prior import LengthscalePrior
 from .settings import WORK, Fitted, Settings, points_may_grow
@@ -132,8 +132,10 @@ def _climbed(fitted: Fitted, Z, data: Dataset, settings: Settings, prior: Length
     start = Model(model.kernel, model.likelihood, Collapsed(Z))
     likelihood: tuple[Callable[[Any], Any], ...] = (lambda model: model.likelihood,) if hold_noise else ()
     held, objective = (*held_points(settings), *likelihood), OfBound(collapsed, settings.tight)
-    # In float64: so many points are near each other that the bound in float32 may be far off.
-    result = maximise(objective, prior, start, data, _iterations(start, len(data), settings), None, *held)
+    # Where many points are near each other the bound in float32 may be far off; and no later round would mend it.
+    in_float32 = settings.float32_start and float32_leads(objective, prior, start, data, *held)
+    options = {"float32_start": (lambda model: True) if in_float32 else None}
+    result = maximise(objective, prior, start, data, _iterations(start, len(data), settings), None, *held, **options)
     return finish(collapsed, result, data, settings, fitted.notes)
 
 

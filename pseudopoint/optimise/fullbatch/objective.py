@@ -146,9 +146,9 @@ class Objective:
             raise FitError("the bound is not finite at the initial hyperparameters", bare=True)
         return value, gradient
 
-    def start_in_float32(self) -> bool:
-        """The same in float32; returns whether f and ∇f are finite there."""
-        return bool(np.isfinite(self._restart(*cast(self.given, np.float32))[0]))
+    def start_in_float32(self) -> tuple[float, np.ndarray]:
+        """The same in float32; infinity and zeros where f or ∇f is not finite there."""
+        return self._restart(*cast(self.given, np.float32))
 
     def _restart(self, numbers, data):
         before, self.numbers, self.data, self.lowest = self.lowest, numbers, data, np.inf

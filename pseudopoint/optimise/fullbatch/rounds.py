@@ -55,7 +55,11 @@ def lbfgsb_in_rounds(
                 return status
 
     ended = False
-    if float32_start is not None and float32_start(objective.numbers.model) and objective.start_in_float32():
+    if (
+        float32_start is not None
+        and float32_start(objective.numbers.model)
+        and np.isfinite(objective.start_in_float32()[0])
+    ):
         rounds(float32_start)
         ended = _spent(objective, max_iter)
     if not ended or objective.resume is not None:
