@@ -8,8 +8,6 @@ from rich.console import Console
 
 from pseudopoint.optimise.result import Record
 
-__all__ = ["Bar"]
-
 EVERY = 5.0  # seconds between lines where there is no terminal
 LOG = logging.getLogger("pseudopoint")
 

@@ -22,8 +22,6 @@ from pseudopoint.bar import Bar
 from pseudopoint.names import SETTINGS, TASKS, Setting
 from pseudopoint.shell import run, visible
 
-__all__ = ["main"]
-
 app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,

@@ -27,17 +27,6 @@ from weakref import WeakSet
 
 from .files import user_cache
 
-__all__ = [
-    "CompileMode",
-    "bucket",
-    "forget_programs",
-    "keeping_programs",
-    "mode_of_evaluations",
-    "mode_of_one_evaluation",
-    "program",
-    "same_shape_sample",
-]
-
 CompileMode = Literal["brief", "once"] | None
 BRIEF = 1_000_000  # kernel values; with more, an evaluation takes so long that faster code repays its compilation
 

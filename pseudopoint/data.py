@@ -15,23 +15,6 @@ from .params import Number
 from .rows import CHUNK, Part, pull_chunks, recut, sum_chunks
 from .warps import AbstractWarp
 
-__all__ = [
-    "Count",
-    "Dataset",
-    "Standardiser",
-    "chunked",
-    "dataset",
-    "draw",
-    "drawn",
-    "in_chunks",
-    "merge_duplicates",
-    "near_rows",
-    "padded",
-    "take",
-    "times_drawn",
-]
-
-
 WRITTEN = 2**17  # rows, up to which a permutation of them is written down
 ROUNDS = 8  # of a Feistel network
 

@@ -12,8 +12,6 @@ from jax.sharding import Mesh, PartitionSpec
 
 from .data import Dataset
 
-__all__ = ["Devices", "over_devices"]
-
 AXIS = "devices"
 ROWS_OF_A_DEVICE = 1024  # with fewer, a device would wait for the others about as long as it computes
 

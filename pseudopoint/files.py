@@ -21,8 +21,6 @@ from io import BufferedIOBase
 from pathlib import Path
 from typing import BinaryIO
 
-__all__ = ["check_place", "make_folder", "scratch", "user_cache", "whole_file"]
-
 FilePath = str | os.PathLike[str]
 NAME = 40  # characters of a file's name that its temporary name repeats; a name has at most 255 bytes
 # Errors of a disk. A failed write does not name its file.

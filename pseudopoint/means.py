@@ -9,8 +9,6 @@ from jaxtyping import Array, Float
 
 from .params import Number, Readable, real
 
-__all__ = ["AbstractMean", "ConstantMean", "LinearMean", "ScaledMean"]
-
 
 class AbstractMean(Readable):
     """m at the rows of X [N, D]: [N], or [C, N] of C latent functions. Fields are learned with all other numbers, and

@@ -16,23 +16,6 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Int, Real
 
-__all__ = [
-    "accuracy",
-    "brier",
-    "calibration",
-    "calibration_error",
-    "confusion",
-    "coverage",
-    "interval",
-    "mae",
-    "mean_log_density",
-    "mean_log_probability",
-    "nlpd",
-    "r2",
-    "reliability",
-    "rmse",
-]
-
 PerRow = Real[np.ndarray, "..."]
 Table = Real[np.ndarray, "..."]  # [N, C]; checked when the code runs, as `PerRow` are
 

@@ -18,22 +18,6 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-__all__ = [
-    "Number",
-    "Parts",
-    "Readable",
-    "Trainable",
-    "bounded",
-    "cast",
-    "clipped",
-    "known",
-    "positive",
-    "real",
-    "softplus",
-    "trainable",
-    "written",
-]
-
 # A field takes numbers, NumPy and JAX arrays; its converter makes arrays of them, which a type checker cannot follow.
 if TYPE_CHECKING:
     Number: TypeAlias = Any

@@ -39,8 +39,6 @@ from safetensors import SafetensorError
 from . import __version__
 from .files import FilePath, whole_file
 
-__all__ = ["FORMAT_VERSION", "ModelFileError", "describe", "load", "reading", "save", "writing"]
-
 FORMAT_VERSION = "1"
 PACKAGE = "pseudopoint"
 # Modules whose equinox classes a file may name. Explicit, because importing a module runs it.

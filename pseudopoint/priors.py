@@ -20,8 +20,6 @@ from jaxtyping import Array, Float
 
 from .params import Number, Readable, positive, real
 
-__all__ = ["AbstractPrior", "FieldPriors", "Gamma", "HalfNormal", "LogNormal", "Normal", "parsed"]
-
 ALIASES = {"noise_variance": "likelihood.variance"}
 ONE = re.compile(r"\s*([\w.]+)\s*=\s*(\w+)\s*(\([^()]*\))\s*(?:,|$)")
 

@@ -11,8 +11,6 @@ from typing import Any
 
 from threadpoolctl import ThreadpoolController
 
-__all__ = ["ForkError", "computing", "cores", "one_blas_thread", "refuse_fork", "same_precision", "side_by_side"]
-
 
 class ForkError(OSError):
     """A process was forked after JAX had computed in it. A computation in the child would wait for ever."""

@@ -10,8 +10,6 @@ import numpy as np
 
 from .compilation import program
 
-__all__ = ["CHUNK", "BatchSums", "Part", "Rows", "joined", "pull_chunks", "recut", "sum_chunks"]
-
 CHUNK = 8192  # rows: the features of so many take 20 MB at M = 300, and factors of M³ cost little beside them
 Part = Callable[[Any, Any], Any]  # (parameters, chunk) ↦ a tree of arrays; a named function or a frozen dataclass
 

@@ -45,8 +45,6 @@ from .kernels import (
 from .linalg import cholesky
 from .posteriors import Joined, PathsWithMean, Predictor, Predictors, WithMean
 
-__all__ = ["Paths", "SeveralPaths", "paths", "spectrum"]
-
 FARTHEST = 1e15  # beyond which the phase of a wave has no correct digit
 
 

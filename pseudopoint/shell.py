@@ -15,8 +15,6 @@ from typing import Any
 
 from pseudopoint.files import user_cache
 
-__all__ = ["run", "visible"]
-
 SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
 _received: list[int] = []  # signals
 

@@ -21,8 +21,6 @@ from scipy.special import ndtri
 
 from .params import Number, Readable, real
 
-__all__ = ["AbstractWarp", "Logarithm", "RankNormal", "SinhArcsinh", "YeoJohnson", "standardised"]
-
 Values = Float[Number, "..."] | np.floating
 Figure = Float[Number, ""] | np.floating | float
 KNOTS = 200  # of a rank-normal map: enough for a smooth one, few enough for a model file

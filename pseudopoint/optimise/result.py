@@ -3,8 +3,6 @@
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-__all__ = ["FitError", "OptimiseResult", "Progress", "Record"]
-
 
 class Record(NamedTuple):
     """One iteration, or one segment of minibatch steps.
