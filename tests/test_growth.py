@@ -9,17 +9,19 @@ import numpy as np
 import pytest
 
 from pseudopoint import GPRegressor
-from pseudopoint.bounds import elbo
+from pseudopoint.bounds import collapsed, elbo
 from pseudopoint.data import dataset
 from pseudopoint.gaussians import MeanPrecision
-from pseudopoint.kernels import Matern52
+from pseudopoint.kernels import RBF, Matern52
 from pseudopoint.likelihoods import Around, Bernoulli, Gaussian, Heteroscedastic, Poisson, StudentT
 from pseudopoint.means import LinearMean
+from pseudopoint.params import cast
 from pseudopoint.posteriors import Collapsed, Model, Whitened
 from pseudopoint.recipes import growth, methods, objectives
 from pseudopoint.recipes.growth import MOST, ROWS_A_POINT, affordable_points, beside_prior, most_points
 from pseudopoint.recipes.methods import fit_model
 from pseudopoint.recipes.noise import VaryingNoise
+from pseudopoint.recipes.prior import LengthscalePrior
 from pseudopoint.recipes.starts import Warm
 from pseudopoint.starts.inducing import _pivots, added
 
@@ -236,6 +238,18 @@ def test_iterations_with_more_points_are_in_float32_where_its_gradient_is_right(
     y, warm, _ = TARGETS[noise]
     result, _ = fitted(y, True, warm, **({} if noise == "depends on x" else {"likelihood": "gaussian"}))
     assert seen == [leads > 0] and len(result.model.posterior.Z) > FEW
+
+
+@pytest.mark.parametrize(("apart", "noise", "right"), [(1.0, 0.1, True), (0.5, 0.1, False), (1.0, 1e-6, False)])
+def test_float32_leads_where_points_are_apart_and_noise_is_not_small(apart, noise, right):
+    """Near points under a smooth kernel: their covariance, and the noise beside it, are rounded away in float32."""
+    with jax.enable_x64(True):
+        data = dataset(X, ROUGH, dtype="float64")
+        Z = jnp.asarray(apart * np.stack(np.meshgrid(np.arange(-3, 4), np.arange(-3, 4)), -1).reshape(-1, 2), float)
+        kernel = RBF(np.full(2, 1.0), 1.0)
+        model = cast(Model(kernel, Gaussian(noise), Collapsed(Z)), jnp.float64)
+        prior = LengthscalePrior.around(model.kernel, settings())
+        assert objectives.float32_leads(objectives.OfBound(collapsed), prior, model, data) == right
 
 
 def test_noise_that_doubles_the_squared_errors_of_rows_left_out_does_not_pay():
