@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, NamedTuple, get_args
 
 Kernel = (
     Literal["auto", "matern52", "matern32", "matern12", "rbf", "rational_quadratic", "periodic", "linear"]
-    | Literal["additive", "matern52_linear"]
+    | Literal["additive", "orthogonal_additive", "matern52_linear"]
 )
 KERNELS: dict[Kernel, str] = {
     "auto": "the one of highest evidence of a sample of rows; matern52 where no search is made (effort)",
@@ -22,6 +22,7 @@ KERNELS: dict[Kernel, str] = {
     "periodic": "functions that repeat along every column; the periods are learned",
     "linear": "linear functions: Bayesian linear regression",
     "additive": "a sum of one smooth function of each column, and matern52 of all columns for what they do together",
+    "orthogonal_additive": "a sum of one smooth function of each column, each pair and each three, and matern52 of all",
     "matern52_linear": "a linear function and matern52",
 }
 
@@ -133,8 +134,7 @@ INPUT_WARPS: dict[InputWarp, str] = {
     "none": "columns are standardised, and that is all",
     "yeo_johnson": "a power that makes the column nearly normal (Yeo and Johnson 2000)",
     "rank_normal": "the normal quantile of a row's rank in the column",
-    "log": "the logarithm, of columns whose values are all positive and span more than a factor of five; refused where "
-    "there is none",
+    "log": "the logarithm of columns above 0 that span more than a factor of five; refused where there is none",
 }
 TargetWarp = Literal["auto", "none", "log", "yeo_johnson", "sinh_arcsinh"]
 TARGET_WARPS: dict[TargetWarp, str] = {

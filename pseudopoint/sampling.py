@@ -8,11 +8,12 @@ times the noise or the jitter e ~ N(0, (WᵀW)⁻¹ − K_vv) that the textbook 
 
 Paths of the prior are sums of features whose products have the mean k(x, z): x itself for `Linear`, 1 for `Constant`,
 and for stationary kernels cos ωᵀx and sin ωᵀx with frequencies ω drawn from the kernel's spectrum (Rahimi and Recht
-2007).
+2007); for `OrthogonalAdditive` products of such waves of a few columns, each less its mean.
 """
 
 from functools import partial, reduce, singledispatch
-from itertools import product
+from itertools import combinations, product
+from math import comb
 from typing import Any
 
 import equinox as eqx
@@ -20,7 +21,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 from .kernels import (
     RBF,
@@ -33,6 +34,7 @@ from .kernels import (
     Matern32,
     Matern52,
     On,
+    OrthogonalAdditive,
     Periodic,
     Product,
     RationalQuadratic,
@@ -73,6 +75,8 @@ class Feature(eqx.Module):
 
     def __mul__(self, other: "Feature") -> "Feature":
         """cos ωᵀδ · cos ω′ᵀδ and cos (ω + ω′)ᵀδ have one mean, so sums of draws are draws of the product's spectrum."""
+        if not isinstance(other, Feature):  # Python then asks the other, as for any operator
+            return NotImplemented
         waves = [f.omega for f in (self, other) if f.omega is not None]
         omega = sum(waves[1:], waves[0]) if waves else None
         return Feature(self.variance * other.variance, self.linear + other.linear, omega, self.centre)
@@ -92,11 +96,56 @@ class Feature(eqx.Module):
         return Feature(self.variance, tuple(v * scale**2 for v in self.linear), omega, centre)
 
 
+class OrthogonalWaves(eqx.Module):
+    """φ of one order of `OrthogonalAdditive`, F products of waves of o columns, drawn among all sets of as many.
+
+    A wave of the column x is (cos ωt − r(x) exp(−½ω²s²), sin ωt), t = (x − mean)/ℓ and ω ~ N(0, 1), with the spread s
+    in units of ℓ. r(x) = g(x)/√(E κ(s, s′)) makes the mean of each 0. `variance` [F] has each set's share.
+    """
+
+    kernel: OrthogonalAdditive
+    places: Int[Array, "F o"]  # of the columns in the kernel
+    columns: Int[Array, "F o"]  # of the columns in X
+    scale: Float[Array, "F o"]
+    omega: Float[Array, "F o"]
+    variance: Float[Array, " F"]
+
+    def __call__(self, X: Float[Array, "N D"]) -> Float[Array, "N K"]:
+        """φ at the rows of X; K is F 2^o."""
+        phi = jnp.broadcast_to(jnp.sqrt(self.variance)[:, None], (len(X), len(self.variance), 1))
+        for k in range(self.places.shape[1]):
+            wave = self._wave(X[:, self.columns[:, k]] * self.scale[:, k], self.places[:, k], self.omega[:, k])
+            phi = (phi[..., None] * wave[:, :, None, :]).reshape(*phi.shape[:2], -1)
+        return phi.reshape(len(X), -1)
+
+    def _wave(self, x, places, omega):
+        at = lambda numbers: numbers if jnp.ndim(numbers) == 0 else jnp.asarray(numbers)[places]
+        mean, spread, lengthscale = (at(n) for n in (self.kernel.mean, self.kernel.spread, self.kernel.lengthscale))
+        t, s = jnp.clip((x - mean) / lengthscale, -FARTHEST, FARTHEST), spread / lengthscale
+        r = jnp.sqrt((1 + 2 * s**2) / (1 + s**2)) * jnp.exp(-0.5 * t**2 / (1 + s**2))
+        return jnp.stack([jnp.cos(omega * t) - r * jnp.exp(-0.5 * (omega * s) ** 2), jnp.sin(omega * t)], axis=-1)
+
+    def __mul__(self, other):
+        raise TypeError(
+            "a product with OrthogonalAdditive has no paths: its waves are not those of a stationary kernel"
+        )
+
+    __rmul__ = __mul__
+
+    def on(self, columns: tuple[int, ...], centre: Float[Array, " D"]) -> "OrthogonalWaves":
+        """The same feature of chosen columns among more."""
+        return eqx.tree_at(lambda f: f.columns, self, jnp.asarray(columns)[self.columns])
+
+    def scaled(self, scale: Float[Array, " D"], centre: Float[Array, " D"]) -> "OrthogonalWaves":
+        """The same feature of scale ∘ x."""
+        return eqx.tree_at(lambda f: f.scale, self, self.scale * scale[self.columns])
+
+
 class Paths(eqx.Module):
     """S functions drawn from a posterior, f(x) = wᵀφ(x) + k(x, Zv)c + k(x, Zm)α, each with its own w and c."""
 
     kernel: AbstractKernel
-    prior: tuple[Feature, ...]
+    prior: tuple[Feature | OrthogonalWaves, ...]
     weights: Float[Array, "S K"]
     Zv: Float[Array, "M2 D"]
     update: Float[Array, "S M2"]
@@ -127,7 +176,8 @@ def paths(
     """`count` functions drawn from q(f): a callable from X [N, D] to [count, N]; for C latent functions [C, count, N].
 
     They have the mean and the covariance of `predictor`, except that random waves stand for a stationary prior. The
-    error of this is kᵢᵢ · O(1/√features) in covariances; the mean and the variances of the prior are exact. Amid dense
+    error of this is kᵢᵢ · O(1/√features) in covariances; the mean and, but for `OrthogonalAdditive`, the variances of
+    the prior are exact. Amid dense
     data the posterior of a rough kernel depends on its rarest, highest frequencies: there, use more features. `Linear`
     and `Constant` are exact.
 
@@ -222,6 +272,28 @@ def _(kernel: Additive, key, F, centre):
     pairs = zip(*(jnp.broadcast_to(x, (D,)) for x in (kernel.lengthscale, kernel.variance)), strict=True)
     parts = Sum(tuple(RBF(lengthscale, variance).on(d) for d, (lengthscale, variance) in enumerate(pairs)))
     return _prior(parts, key, -(-F // D), centre)
+
+
+@_prior.register
+def _(kernel: OrthogonalAdditive, key, F, centre):
+    D, weights = len(centre), jnp.concatenate([jnp.ones(1), jnp.atleast_1d(kernel.interaction)])
+    orders = range(1, min(len(weights), D) + 1)
+    keys, each = jax.random.split(key, len(orders)), -(-F // len(orders))
+    return tuple(_of_order(kernel, k, each, o, weights[o - 1], centre) for k, o in zip(keys, orders, strict=True))
+
+
+def _of_order(kernel, key, F, order, weight, centre):
+    """w_o Σ Π a_d over the sets of o of D columns, as a mean over F sets: all of them in turn, or some at random."""
+    D, (one, two) = len(centre), jax.random.split(key)
+    if comb(D, order) <= F:
+        sets = jnp.asarray(list(combinations(range(D), order)))
+        places = sets[jax.random.permutation(one, F) % len(sets)]
+    else:
+        places = jnp.argsort(jax.random.uniform(one, (F, D)), axis=1)[:, :order]
+    variance = jnp.broadcast_to(jnp.asarray(kernel.variance, centre.dtype), (D,))[places]
+    omega = jax.random.normal(two, places.shape, centre.dtype)
+    size = weight * jnp.prod(variance, axis=1) * (comb(D, order) / F)
+    return OrthogonalWaves(kernel, places, places, jnp.ones_like(omega), omega, size)
 
 
 @_prior.register

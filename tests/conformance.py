@@ -8,6 +8,7 @@ your own can be checked too. Run the checks inside `jax.enable_x64`.
 # Fields take floats and NumPy arrays and become JAX arrays in `cast` or under jit; a type checker knows the last alone.
 # pyright: reportArgumentType=false
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -80,6 +81,9 @@ KERNELS: dict[str, KernelFactory] = {
     "rational_quadratic_ard": lambda D=3: k.RationalQuadratic(ard(D), 1.7, 0.8),
     "periodic_ard": lambda D=3: k.Periodic(2 * ard(D), 1.7, np.linspace(2.1, 4.3, D)),
     "additive": lambda D=3: k.Additive(ard(D), 0.4 * ard(D)),
+    "orthogonal_additive": lambda D=3: k.OrthogonalAdditive(
+        ard(D), 1.2 / D * np.linspace(0.7, 1.9, D), np.array([0.7, 1.3]), 0.2, np.linspace(0.8, 1.2, D)
+    ),
     "linear": lambda D=3: k.Linear(0.6 / D),
     "linear_ard": lambda D=3: k.Linear(0.6 / D * ard(D)),
     "constant": lambda D=3: k.Constant(0.4),
@@ -119,6 +123,9 @@ FORMULAS: dict[type, Formula] = {
     k.Additive: lambda p, X, Z: np.sum(
         [o.rbf(X[:, [d]], Z[:, [d]], p.lengthscale[d], p.variance[d]) for d in range(X.shape[1])], axis=0
     ),
+    k.OrthogonalAdditive: lambda p, X, Z: o.orthogonal_additive(
+        X, Z, p.lengthscale, p.variance, p.interaction, p.mean, p.spread
+    ),
     k.Linear: lambda p, X, Z: o.linear(X, Z, p.variance),
     k.Constant: lambda p, X, Z: o.constant(X, Z, p.variance),
     k.White: lambda p, X, Z: o.white(X, Z, p.variance),
@@ -140,9 +147,16 @@ FORMULAS: dict[type, Formula] = {
     k.Sum: lambda p, X, Z: np.sum([formula(part, X, Z) for part in p.kernels], axis=0),
     k.Product: lambda p, X, Z: np.prod([formula(part, X, Z) for part in p.kernels], axis=0),
     k.InUnits: lambda p, X, Z: formula(p.kernel, X * p.scale + p.mean, Z * p.scale + p.mean),
-    k.Tied: lambda p, X, Z: o.matern32(X, Z, p.kernel.lengthscale[list(p.groups)] / p.scale, p.kernel.variance),
+    k.Tied: lambda p, X, Z: formula(untied(p), X * p.scale, Z * p.scale),
     k.On: lambda p, X, Z: formula(p.kernel, X[:, list(p.columns)], Z[:, list(p.columns)]),
 }
+
+
+def untied(kernel: k.Tied) -> Any:
+    """The kernel inside, with a number for each column where it has one for each group."""
+    names = {"lengthscale", "variance", "mean", "spread"} & {field.name for field in dataclasses.fields(kernel.kernel)}
+    numbers = {name: np.asarray(getattr(kernel.kernel, name)) for name in names}
+    return dataclasses.replace(kernel.kernel, **{n: x[list(kernel.groups)] for n, x in numbers.items() if x.ndim})
 
 
 def outputs(X: Array, count: int) -> Array:

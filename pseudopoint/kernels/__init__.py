@@ -11,6 +11,7 @@ from .base import *
 from .coregionalised import *
 from .distance import *
 from .further import *
+from .orthogonal_additive import *
 from .plain import *
 from .stationary import *
 from .tied import *

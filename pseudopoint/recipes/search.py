@@ -43,7 +43,7 @@ from .tails import DEGREES_AT_START, Tails, alternate, shows_tails, weighted
 SAMPLE = {"balanced": 600, "thorough": 1500}  # rows
 FINALISTS = 2  # kernels that are fitted for longer, and warps of a target that are fitted at all
 # The last kernels are compared by more rows: the sample does not tell a kernel of many parts from a simple one.
-FINALISTS_OF_MORE, MANY_PARTS = 3, "additive"  # so many of them, and one that is always among them
+FINALISTS_OF_MORE, MANY_PARTS = 3, "orthogonal_additive"  # so many of them, and one that is always among them
 TIMES, COLUMNS = 2.0, 16  # rows, in units of the sample; fewer beyond so many columns
 LEAST = 1.5  # in the same units: fewer rows tell too little that is new
 MORE_ROWS = "kernel, more rows"  # the part in the table of trials
@@ -54,7 +54,8 @@ WIDE = 50  # columns from which a search of each by itself, and a kernel with a 
 WIDE_AND_LONG = 25  # from which such a kernel would, where there are too many rows for the exact method
 LOG = logging.getLogger(__name__)
 # Kernels that a search tries beside Matérn 5/2, with which it begins.
-GRAMMAR = ("matern32", "matern12", "rbf", "rational_quadratic", "additive", "matern52_linear")
+GRAMMAR = ("matern32", "matern12", "rbf", "rational_quadratic", "additive", "orthogonal_additive", "matern52_linear")
+OF_SINGLE_COLUMNS = {"additive", "orthogonal_additive"}  # with a part for each
 
 
 def search(
@@ -205,7 +206,7 @@ class _Search:
 
     def choose_kernel(self, state: State) -> State:
         """The kernel of highest evidence: all for a few iterations, then the best of them for more."""
-        leave = {state.name} | ({"additive"} if len(state.inputs) >= self.most_parts else set())
+        leave = {state.name} | (OF_SINGLE_COLUMNS if len(state.inputs) >= self.most_parts else set())
         tried = [name for name in ("matern52", *GRAMMAR) if name not in leave]
         states = {name: self.race.moved(state, name=name) for name in tried}
         states |= self._periodic(state)

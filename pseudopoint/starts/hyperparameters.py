@@ -1,12 +1,26 @@
 """Where hyperparameters start, and kernels by name."""
 
 from collections.abc import Callable
+from math import comb
 
 import numpy as np
 from jaxtyping import Float
 
 from .. import kernels as k
 from ..data import near_rows
+
+ORDERS = 3  # columns that a function of the orthogonal additive kernel has at most
+
+
+def _orthogonal_additive(lengthscale: Float[np.ndarray, " D"], variance: float) -> k.AbstractKernel:
+    """The kernel of functions of up to `ORDERS` columns, and Matérn 5/2 of all; each order has an equal variance."""
+    D = len(lengthscale)
+    orders = range(1, min(ORDERS, D) + 1)
+    share = variance / (len(orders) + 1)
+    weights = [share / (comb(D, order) * (share / D) ** order) for order in orders]
+    single = k.OrthogonalAdditive(np.ones(D), np.full(D, share / D), np.array(weights[1:]))
+    return single + k.Matern52(lengthscale, share)
+
 
 # Kernels by the names of `names.KERNELS`, made from a lengthscale for each column and a variance.
 KERNELS: dict[str, Callable[[Float[np.ndarray, " D"], float], k.AbstractKernel]] = {
@@ -23,6 +37,7 @@ KERNELS: dict[str, Callable[[Float[np.ndarray, " D"], float], k.AbstractKernel]]
         k.Additive(np.ones(len(lengthscale)), np.full(len(lengthscale), variance / 2 / len(lengthscale)))
         + k.Matern52(lengthscale, variance / 2)
     ),
+    "orthogonal_additive": _orthogonal_additive,
     "matern52_linear": lambda lengthscale, variance: (
         k.Linear(np.full(len(lengthscale), variance / 2 / len(lengthscale))) + k.Matern52(lengthscale, variance / 2)
     ),
