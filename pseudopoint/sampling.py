@@ -203,7 +203,9 @@ def _paths(p: Predictor, key, count: int, features: int) -> Paths:
     return _posterior(p, prior, *normal)
 
 
-def _posterior(p: Predictor, prior: tuple[Feature, ...], w: Array, xi: Array, epsilon: Array) -> Paths:
+def _posterior(
+    p: Predictor, prior: tuple[Feature | OrthogonalWaves, ...], w: Array, xi: Array, epsilon: Array
+) -> Paths:
     """Matheron's rule, linear in the standard normal w [S, K], ξ [S, M2] and ε [S, M2]."""
     Zv, W = jnp.asarray(p.Zv), p.W
     # R = I − WKWᵀ is a difference, but ‖w‖² ≤ kᵢᵢ: its rounding errors become as many ε of kᵢᵢ in the variance.
@@ -229,7 +231,7 @@ def _features(prior, X):
 
 
 @singledispatch
-def _prior(kernel, key, F: int, centre) -> tuple[Feature, ...]:
+def _prior(kernel, key, F: int, centre) -> tuple[Feature | OrthogonalWaves, ...]:
     """Features of a kernel, one `Feature` per summand. By default a kernel is stationary."""
     omega = spectrum(kernel, key, (F, len(centre)), centre.dtype)
     return (Feature(jnp.asarray(kernel.variance, centre.dtype), (), omega, centre),)

@@ -60,7 +60,7 @@ def orthogonal_additive(X: Array, Z: Array, lengthscale, variance, interaction, 
     else:  # Newton's identities
         p, q, r = (np.sum(np.power(parts, power), axis=0) for power in (1, 2, 3))
         orders = [p, (p**2 - q) / 2, (p**3 - 3 * p * q + 2 * r) / 6]
-    return sum(w * e for w, e in zip(weights, orders, strict=False))
+    return np.sum([w * e for w, e in zip(weights, orders, strict=False)], axis=0)
 
 
 def matern12(X: Array, Z: Array, lengthscale: float | Array, variance: float) -> Array:

@@ -139,12 +139,23 @@ def test_a_fast_wave_is_found_by_a_short_start():
     assert np.var(model.predict(grid) - np.sin(10 * grid[:, 0])) < 0.02 * 0.5
 
 
-def test_an_additive_function_of_many_columns_gets_the_additive_kernel():
+def test_an_additive_function_of_many_columns_gets_an_additive_kernel():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(N, 6))
     y = np.sum(np.sin(1.5 * X), axis=1) + 0.1 * rng.normal(size=N)
     model = GPRegressor(input_warp="none", target_warp="none", likelihood="gaussian").fit(X, y)
-    assert chosen(model, "kernel") == "additive"
+    assert chosen(model, "kernel") in ("additive", "orthogonal_additive")
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_a_function_of_pairs_and_threes_gets_the_kernel_of_products_where_the_fit_is_exact(sparse):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(300, 5))
+    y = np.sin(X[:, 0]) * X[:, 1] + np.cos(X[:, 2]) * X[:, 3] * X[:, 4] + 0.02 * rng.normal(size=300)
+    settings: dict[str, Any] = {"method": "collapsed", "num_inducing": 20, "max_iter": 5} if sparse else {}
+    model = GPRegressor(input_warp="none", target_warp="none", likelihood="gaussian", **settings).fit(X, y)
+    assert (chosen(model, "kernel") == "orthogonal_additive") == (not sparse)
+    assert ("orthogonal_additive" in model.selection_["choice"]) == (not sparse)
 
 
 @pytest.mark.parametrize(

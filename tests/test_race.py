@@ -19,7 +19,17 @@ from pseudopoint.recipes import race as races
 from pseudopoint.recipes.candidates import Sample, State, sample_of
 from pseudopoint.recipes.prior import LengthscalePrior
 from pseudopoint.recipes.race import FLAT, LONG, WINDOW, Race
-from pseudopoint.recipes.search import FINALISTS, FIRST_ROUNDS, LEAST, MORE_ROUNDS, SAMPLE, TIMES, _most_rows, _Search
+from pseudopoint.recipes.search import (
+    CAUTION,
+    FINALISTS,
+    FIRST_ROUNDS,
+    LEAST,
+    MORE_ROUNDS,
+    SAMPLE,
+    TIMES,
+    _most_rows,
+    _Search,
+)
 from pseudopoint.recipes.starts import Warm, start_sparse
 from pseudopoint.starts.hyperparameters import named_kernel
 from pseudopoint.starts.inducing import RACE_ROWS
@@ -125,6 +135,21 @@ def test_the_kernel_of_highest_evidence_by_more_rows_is_taken_and_then_has_the_e
         alone, with_more = (_Search(race, rows, 50).choose_kernel(now) for rows in (None, more))
     assert (alone.name, alone.evidence) == ("rbf", 9.0)
     assert (with_more.name, with_more.evidence) == ("additive", -50.0)
+
+
+@pytest.mark.parametrize("more", [False, True])
+@pytest.mark.parametrize("gain, taken", [(-1.0, "rbf"), (1.0, "orthogonal_additive")])
+def test_the_kernel_of_products_has_to_gain_for_every_row(more, gain, taken, monkeypatch):
+    with jax.enable_x64(True):
+        race, _, rows = race_and_rows(Y)
+        evidence = lambda rows: {"matern52": 0.0, "rbf": 5.0, "orthogonal_additive": 5.0 + CAUTION * len(rows.y) + gain}
+        monkeypatch.setattr(
+            race,
+            "climbed",
+            lambda state, _, rows=None: state._replace(evidence=evidence(rows or race.rows).get(state.name, -99.0)),
+        )
+        found = _Search(race, rows if more else None, 50).choose_kernel(state_of()._replace(evidence=0.0))
+    assert found.name == taken
 
 
 @pytest.mark.parametrize("outlier", [False, True])

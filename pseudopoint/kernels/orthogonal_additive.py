@@ -79,7 +79,7 @@ def _sum_of_orders(
     weights: Float[Array, " P"],
 ) -> Float[Array, "N M"]:
     """Σ_o w_o e_o of a_d = v_d (exp(−½ (x_d − z_d)²) − g_d h_d)."""
-    return _forward(X, Z, g, h, variance, weights)[0]
+    return _forward(X, Z, g, h, variance, weights)[0]  # pyright: ignore[reportReturnType]
 
 
 def _part(x, z, g, h):

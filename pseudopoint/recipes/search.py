@@ -13,6 +13,7 @@ The sample depends on the rows and the seed alone: not on their order, the order
 
 import logging
 import time
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -43,7 +44,7 @@ from .tails import DEGREES_AT_START, Tails, alternate, shows_tails, weighted
 SAMPLE = {"balanced": 600, "thorough": 1500}  # rows
 FINALISTS = 2  # kernels that are fitted for longer, and warps of a target that are fitted at all
 # The last kernels are compared by more rows: the sample does not tell a kernel of many parts from a simple one.
-FINALISTS_OF_MORE, MANY_PARTS = 3, "orthogonal_additive"  # so many of them, and one that is always among them
+FINALISTS_OF_MORE, MANY_PARTS = 3, "additive"  # so many of them, and one that is always among them
 TIMES, COLUMNS = 2.0, 16  # rows, in units of the sample; fewer beyond so many columns
 LEAST = 1.5  # in the same units: fewer rows tell too little that is new
 MORE_ROWS = "kernel, more rows"  # the part in the table of trials
@@ -55,7 +56,9 @@ WIDE_AND_LONG = 25  # from which such a kernel would, where there are too many r
 LOG = logging.getLogger(__name__)
 # Kernels that a search tries beside Matérn 5/2, with which it begins.
 GRAMMAR = ("matern32", "matern12", "rbf", "rational_quadratic", "additive", "orthogonal_additive", "matern52_linear")
-OF_SINGLE_COLUMNS = {"additive", "orthogonal_additive"}  # with a part for each
+# Products of functions of columns need more points than a sparse fit has, and grow where rows are few. So this kernel
+# is tried for exact fits alone, and has to gain so many nats for each row of the sample (decision 0086).
+PRODUCTS, CAUTION = "orthogonal_additive", 0.05
 
 
 def search(
@@ -82,7 +85,8 @@ def search(
     count = SAMPLE[settings.effort]
     most, parts = _most_rows(count, data.X.shape[1]), WIDE if len(data) <= EXACT_ROWS else WIDE_AND_LONG
     more = rows_of(most) if min(most, len(data)) >= LEAST * count else None
-    run = _Search(Race(rows_of(count), settings), more, parts)
+    exact = settings.method in ("auto", "exact") and len(data) <= EXACT_ROWS and levels is None
+    run = _Search(Race(rows_of(count), settings), more, parts, exact)
     state, warp_inputs = run.start(), settings.input_warp != "none"
     if ties is not None and settings.kernel == "auto" and np.isfinite(settings.lengthscale_prior):
         state = run.share(state, ties)
@@ -112,10 +116,12 @@ def _most_rows(count: int, D: int) -> int:
 
 
 class _Search:
-    """Candidates of a sample, and the rows by which the last kernels are compared, if there are more."""
+    """Candidates of a sample, the rows by which the last kernels are compared, if there are more, the number of columns
+    from which none has a part of its own, and whether the fit is exact."""
 
-    def __init__(self, race: Race, more: Sample | None, most_parts: int):
-        self.race, self.settings, self.more, self.most_parts = race, race.settings, more, most_parts
+    def __init__(self, race: Race, more: Sample | None, most_parts: int, exact: bool = True):
+        self.race, self.settings, self.more = race, race.settings, more
+        self.most_parts, self.exact = most_parts, exact
 
     # --- the parts ---
 
@@ -206,7 +212,8 @@ class _Search:
 
     def choose_kernel(self, state: State) -> State:
         """The kernel of highest evidence: all for a few iterations, then the best of them for more."""
-        leave = {state.name} | (OF_SINGLE_COLUMNS if len(state.inputs) >= self.most_parts else set())
+        leave = {state.name} | ({"additive", PRODUCTS} if len(state.inputs) >= self.most_parts else set())
+        leave |= set() if self.exact else {PRODUCTS}
         tried = [name for name in ("matern52", *GRAMMAR) if name not in leave]
         states = {name: self.race.moved(state, name=name) for name in tried}
         states |= self._periodic(state)
@@ -221,7 +228,7 @@ class _Search:
 
     def _by_more_rows(self, began: dict[str, State], now: str) -> tuple[str, State]:
         """The best by more rows, of the best by the sample, the kernel of many parts, and the one that there is."""
-        names = sorted(began, key=lambda name: began[name].evidence)[-FINALISTS_OF_MORE:]
+        names = sorted(began, key=self._score(began, self.race.rows))[-FINALISTS_OF_MORE:]
         names += [name for name in (MANY_PARTS, now) if name in began]
         states = {name: began[name] for name in dict.fromkeys(names)}
         return self._longest(self.race.tried(MORE_ROWS, states, SHORT, self.more), now, SHORT, self.more)
@@ -230,12 +237,19 @@ class _Search:
         self, states: dict[str, State], now: str, iterations: int, rows: Sample | None = None
     ) -> tuple[str, State]:
         """The best of the finalists after more iterations, if that is worth a change of the kernel that there is."""
-        best = sorted(states, key=lambda name: states[name].evidence)[-FINALISTS:]
+        rows = rows or self.race.rows
+        best = sorted(states, key=self._score(states, rows))[-FINALISTS:]
         last = {name: states[name] for name in [*best, now]}
         ended = side_by_side(lambda state: self.race.climbed(state, iterations, rows), last)
-        name = max(ended, key=lambda name: ended[name].evidence)
-        name = name if ended[name].evidence >= ended[now].evidence + WORTH else now
+        score = self._score(ended, rows)
+        name = max(ended, key=score)
+        name = name if score(name) >= score(now) + WORTH else now
         return name, ended[name]
+
+    def _score(self, states: dict[str, State], rows: Sample) -> Callable[[str], float]:
+        """What kernels are compared by: the evidence, less what the one of products has to gain."""
+        least = CAUTION * float(np.sum(rows.weight))
+        return lambda name: states[name].evidence - (least if name == PRODUCTS else 0.0)
 
     def _periodic(self, state: State) -> dict[str, State]:
         """Sums with a wave and a line along one column, which has no warp, where the target has waves along it. Their
