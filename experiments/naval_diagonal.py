@@ -281,21 +281,26 @@ def table(rows: list[dict]) -> list[list[str]]:
 
 
 def figure(rows: list[dict]) -> Figure:
-    """Gaps of q alone at both places, and the bounds of batches along the joint fits."""
-    picture = Figure(figsize=(12, 4), layout="constrained")
-    axes = dict(zip(("fit", "start", "learned"), picture.subplots(1, 3), strict=True))
+    """Gaps of q alone at both places, and the bounds of batches along the joint fits, with Z held and learned."""
+    picture = Figure(figsize=(13, 9), layout="constrained")
+    axes = dict(zip(("fit", "start", "held", "learned"), picture.subplots(2, 2).flat, strict=True))
+    best = max([x for row in rows if row["part"] == "joint" for x in (row["standard"],) if x is not None], default=1.0)
     for row in rows:
-        points = row["curve"] if row["part"] == "joint" else zip(row["steps"], row["gap"], strict=True)
-        axes[row["at"]].plot(*np.array([[step, np.nan if x is None else x] for step, x in points]).T, label=row["rule"])
+        joint, held = row["part"] == "joint", row["rule"].endswith(STAYING)
+        points = row["curve"] if joint else zip(row["steps"], row["gap"], strict=True)
+        place = ("held" if held else "learned") if joint else row["at"]
+        rule = row["rule"].removesuffix(STAYING)
+        axes[place].plot(*np.array([[step, np.nan if x is None else x] for step, x in points]).T, label=rule)
+    titles = {"held": "joint, Z held: bound of batches", "learned": "joint, Z learned: bound of batches"}
     for name, place in axes.items():
-        place.set(xlabel="steps", title={"learned": "joint: bound of batches"}.get(name, f"q alone, {name}: gap, nats"))
-        if name == "learned":
-            place.set_ylim(bottom=-5000)  # some go far below
+        place.set(xlabel="steps", title=titles.get(name, f"q alone, {name}: gap, nats"))
+        if name in titles:
+            place.set_ylim(-5000, 1.1 * best)  # some go far below, and estimates from batches far above
         else:
             place.set_xscale("symlog", linthresh=1)
             place.set_yscale("log")
         if place.lines:
-            place.legend(fontsize=7)
+            place.legend(fontsize=7, **({"loc": "upper left", "bbox_to_anchor": (1, 1)} if name in titles else {}))
     return picture
 
 
