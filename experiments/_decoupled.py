@@ -207,6 +207,7 @@ def figure(rows: list[dict]) -> Figure:
         axes.plot(of.steps, np.maximum(of.gap / abs(of.optimum), 1e-12), label=of.name)
     axes.set(xlabel="steps", ylabel="relative gap to the optimum", yscale="log")
     axes.set_xscale("symlog", linthresh=1)
+    axes.set_xlim(left=0)
     axes.legend(fontsize=8)
     return picture
 

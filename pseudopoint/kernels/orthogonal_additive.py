@@ -23,8 +23,8 @@ class OrthogonalAdditive(AbstractKernel):
     variance of f over rows of that distribution is the sum of those of its parts. `mean` and `spread`, the distribution
     of each column, are not learned; the defaults are those of standardised columns.
 
-    The time and memory of all pairs are those of a few single columns each: elementary symmetric polynomials (Duvenaud,
-    Nickisch and Rasmussen 2011).
+    All sets of columns take the time and memory of a few matrices a column, as elementary symmetric polynomials
+    (Duvenaud, Nickisch and Rasmussen 2011; methods n).
     """
 
     lengthscale: Scale = positive(default=1.0)
@@ -53,10 +53,10 @@ class OrthogonalAdditive(AbstractKernel):
         return jnp.concatenate([jnp.ones(1, dtype), jnp.atleast_1d(self.interaction).astype(dtype)])
 
     def _seen(self, X):
-        """x/ℓ and g(x), which is √ℓ (ℓ² + 2s²)^¼/√(ℓ² + s²) exp(−½ (x − mean)²/(ℓ² + s²)) with the spread s."""
-        l2, s2, centred = self.lengthscale**2, self.spread**2, X - self.mean
-        size = (l2 * (l2 + 2 * s2)) ** 0.25 / jnp.sqrt(l2 + s2)
-        return centred / self.lengthscale, size * jnp.exp(-0.5 * centred**2 / (l2 + s2))
+        """x/ℓ and g(x) = √(ℓ b)/a · exp(−½ (x − mean)²/a²), a² = ℓ² + s², b² = ℓ² + 2s², with the spread s."""
+        a, b = (jnp.sqrt(self.lengthscale**2 + times * self.spread**2) for times in (1, 2))
+        size, centred = jnp.sqrt(self.lengthscale / a) * jnp.sqrt(b / a), X - self.mean
+        return centred / self.lengthscale, size * jnp.exp(-0.5 * (centred / a) ** 2)
 
 
 def _orders(parts, count: int):
