@@ -17,7 +17,7 @@ from pseudopoint.likelihoods import Around, Bernoulli, Gaussian, Heteroscedastic
 from pseudopoint.means import LinearMean
 from pseudopoint.params import cast
 from pseudopoint.posteriors import Collapsed, Model, Whitened
-from pseudopoint.recipes import growth, methods, objectives
+from pseudopoint.recipes import growth, methods, objectives, precision
 from pseudopoint.recipes.growth import MOST, ROWS_A_POINT, affordable_points, beside_prior, most_points
 from pseudopoint.recipes.methods import fit_model
 from pseudopoint.recipes.noise import VaryingNoise
@@ -92,7 +92,7 @@ def test_the_bound_rises_and_predictions_are_better_under_every_noise(noise):
     assert more.bound > few.bound + 10
     assert (
         [trial[:4] for trial in more.trials] == [trial[:4] for trial in few.trials]
-        and more.notes[:-1] == few.notes
+        and more.notes[: len(few.notes)] == few.notes
         and f"{MORE} in the end" in more.notes[-1]
     )
     new = RNG.uniform(-3, 3, (300, 2))
@@ -130,7 +130,7 @@ def test_the_bound_rises_and_f_is_nearer_under_likelihoods_without_a_closed_form
     assert errors[0] < errors[1]
     assert (
         len(more.history) == len(few.history)
-        and more.notes[:-1] == few.notes
+        and more.notes[: len(few.notes)] == few.notes
         and f"{MORE} in the end" in more.notes[-1]
     )
 
@@ -238,6 +238,7 @@ def test_iterations_with_more_points_are_in_float32_where_its_gradient_is_right(
     y, warm, _ = TARGETS[noise]
     result, _ = fitted(y, True, warm, **({} if noise == "depends on x" else {"likelihood": "gaussian"}))
     assert seen == [leads > 0] and len(result.model.posterior.Z) > FEW
+    assert result.notes.count(precision.FLOAT32_NOTE) == seen.count(True)  # no other part of this fit is in float32
 
 
 @pytest.mark.parametrize(("apart", "noise", "right"), [(1.0, 0.1, True), (0.5, 0.1, False), (1.0, 1e-6, False)])

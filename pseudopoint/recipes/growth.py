@@ -5,7 +5,8 @@ begins where it is, with the prior of the added points: q(f) is the same, so tha
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from itertools import chain
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
@@ -21,7 +22,7 @@ from ..posteriors import Collapsed, Model, Whitened
 from ..starts.inducing import added
 from .ends import at_once, finish, finish_profile
 from .objectives import OfBound, float32_leads, maximise, maximise_profile, padded_to_bucket
-from .precision import resolved_in_float32
+from .precision import FLOAT32_NOTE, resolved_in_float32
 from .prior import LengthscalePrior
 from .settings import WORK, Fitted, Settings, points_may_grow
 
@@ -123,7 +124,12 @@ def with_more_points(
     if not more.bound > fitted.bound:
         return fitted
     note = f"inducing points: {len(model.posterior.Z)} to learn kernel and noise, {len(Z)} in the end"
-    return fitted.refitted(more)._replace(notes=(*fitted.notes, note))
+    return fitted.refitted(more)._replace(notes=joined(fitted.notes, more.notes, (note,)))
+
+
+def joined(*notes: Iterable[str]) -> tuple[str, ...]:
+    """The notes of several fits, each once."""
+    return tuple(dict.fromkeys(chain.from_iterable(notes)))
 
 
 def _climbed(fitted: Fitted, Z, data: Dataset, settings: Settings, prior: LengthscalePrior, hold_noise: bool) -> Fitted:
@@ -136,7 +142,7 @@ def _climbed(fitted: Fitted, Z, data: Dataset, settings: Settings, prior: Length
     in_float32 = settings.float32_start and float32_leads(objective, prior, start, data, *held)
     options = {"float32_start": (lambda model: True) if in_float32 else None}
     result = maximise(objective, prior, start, data, _iterations(start, len(data), settings), None, *held, **options)
-    return finish(collapsed, result, data, settings, fitted.notes)
+    return finish(collapsed, result, data, settings, (FLOAT32_NOTE,) * in_float32)
 
 
 def _climbed_with_q(fitted: Fitted, Z, data: Dataset, settings: Settings, prior: LengthscalePrior) -> Fitted:
@@ -146,7 +152,8 @@ def _climbed_with_q(fitted: Fitted, Z, data: Dataset, settings: Settings, prior:
     resolved = settings.float32_start and resolved_in_float32(start, data.total_weight)
     float32_start = (lambda model: True) if resolved else None
     count, held = _iterations(start, len(data), settings), held_points(settings)
-    return finish_profile(*maximise_profile(prior, start, data, count, None, *held, float32_start=float32_start))
+    found = maximise_profile(prior, start, data, count, None, *held, float32_start=float32_start)
+    return finish_profile(*found, (FLOAT32_NOTE,) * resolved)
 
 
 def beside_prior(q: MeanPrecision, M: int) -> MeanPrecision:

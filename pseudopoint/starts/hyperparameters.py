@@ -18,8 +18,9 @@ def _orthogonal_additive(lengthscale: Float[np.ndarray, " D"], variance: float) 
     orders = range(1, min(ORDERS, D) + 1)
     share = variance / (len(orders) + 1)
     weights = [share / (comb(D, order) * (share / D) ** order) for order in orders]
-    single = k.OrthogonalAdditive(np.ones(D), np.full(D, share / D), np.array(weights[1:]))
-    return single + k.Matern52(lengthscale, share)
+    left = 1 - np.sqrt(3 / 8)  # of the variance of a column, beside its mean over x: 1 − E g(x)² where ℓ = s = 1
+    parts = k.OrthogonalAdditive(np.ones(D), np.full(D, share / D / left), np.array(weights[1:]))
+    return parts + k.Matern52(lengthscale, share)
 
 
 # Kernels by the names of `names.KERNELS`, made from a lengthscale for each column and a variance.
