@@ -5,8 +5,7 @@ begins where it is, with the prior of the added points: q(f) is the same, so tha
 """
 
 import logging
-from collections.abc import Callable, Iterable
-from itertools import chain
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
@@ -124,18 +123,12 @@ def with_more_points(
     if not more.bound > fitted.bound:
         return fitted
     note = f"inducing points: {len(model.posterior.Z)} to learn kernel and noise, {len(Z)} in the end"
-    return fitted.refitted(more)._replace(notes=joined(fitted.notes, more.notes, (note,)))
-
-
-def joined(*notes: Iterable[str]) -> tuple[str, ...]:
-    """The notes of several fits, each once."""
-    return tuple(dict.fromkeys(chain.from_iterable(notes)))
+    return fitted.refitted(more)._replace(notes=tuple(dict.fromkeys([*fitted.notes, *more.notes, note])))
 
 
 def _climbed(fitted: Fitted, Z, data: Dataset, settings: Settings, prior: LengthscalePrior, hold_noise: bool) -> Fitted:
     """The fit by the collapsed bound that goes on with these points."""
-    model = fitted.model
-    start = Model(model.kernel, model.likelihood, Collapsed(Z))
+    start = Model(fitted.model.kernel, fitted.model.likelihood, Collapsed(Z))
     likelihood: tuple[Callable[[Any], Any], ...] = (lambda model: model.likelihood,) if hold_noise else ()
     held, objective = (*held_points(settings), *likelihood), OfBound(collapsed, settings.tight)
     # Where many points are near each other the bound in float32 may be far off; and no later round would mend it.

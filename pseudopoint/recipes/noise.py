@@ -28,7 +28,7 @@ from ..starts.hyperparameters import robust
 from ..starts.inducing import RACE_ROWS
 from .ends import divergence, settle
 from .families import prior_q
-from .growth import Ended, joined, with_more_points
+from .growth import Ended, with_more_points
 from .objectives import OfBound, maximise
 from .prior import LengthscalePrior
 from .refit import refit
@@ -127,9 +127,8 @@ def with_points_of_f(
         return first
     _, left = _left_out(more, _with_noise(data, noise))
     noise = _settled(noise.model, _residuals(data, left), start)
-    f = _refit(more, data, noise, settings, prior, 0)
-    found = _both(first, f, noise, data)
-    return found._replace(notes=joined(first.notes, more.notes)) if found.bound > first.bound else first
+    found = _both(first, _refit(more, data, noise, settings, prior, 0), noise, data)
+    return found._replace(notes=(*first.notes, *more.notes[len(f.notes) :])) if found.bound > first.bound else first
 
 
 def _tried(fitted: Fitted, start: OptimiseResult, rows: Dataset, constant, settings: Settings) -> VaryingNoise:

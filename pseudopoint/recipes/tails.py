@@ -26,7 +26,7 @@ from ..data import Dataset
 from ..likelihoods import NOISE_FLOOR, Gaussian, StudentT
 from ..params import cast
 from ..posteriors import Model
-from .growth import Ended, joined, with_more_points
+from .growth import Ended, with_more_points
 from .noise import misses
 from .prior import LengthscalePrior
 from .refit import refit
@@ -146,7 +146,7 @@ def fit_tails(run, start: Model, data: Dataset, settings: Settings, prior, progr
         if gaussian is tails.gaussian:
             return fitted
         found = alternate(gaussian, data, settings, prior, tails.degrees, 0, 0).fitted(data)
-        return found._replace(notes=joined(fitted.notes, gaussian.notes), trials=fitted.trials)
+        return found._replace(notes=(*fitted.notes, *gaussian.notes[len(tails.gaussian.notes) :]), trials=fitted.trials)
 
     return Ended(fitted._replace(notes=(*fitted.notes, note), trials=(trial,)), more)
 
