@@ -126,9 +126,7 @@ class OrthogonalWaves(eqx.Module):
         return jnp.stack([jnp.cos(omega * t) - r * jnp.exp(-0.5 * (omega * s) ** 2), jnp.sin(omega * t)], axis=-1)
 
     def __mul__(self, other):
-        raise TypeError(
-            "a product with OrthogonalAdditive has no paths: its waves are not those of a stationary kernel"
-        )
+        raise TypeError("a product with OrthogonalAdditive has no paths: its waves are not of a stationary kernel")
 
     __rmul__ = __mul__
 
@@ -177,9 +175,8 @@ def paths(
 
     They have the mean and the covariance of `predictor`, except that random waves stand for a stationary prior. The
     error of this is kᵢᵢ · O(1/√features) in covariances; the mean and, but for `OrthogonalAdditive`, the variances of
-    the prior are exact. Amid dense
-    data the posterior of a rough kernel depends on its rarest, highest frequencies: there, use more features. `Linear`
-    and `Constant` are exact.
+    the prior are exact. Amid dense data the posterior of a rough kernel depends on its rarest, highest frequencies:
+    there, use more features. `Linear` and `Constant` are exact.
 
     X and the values are in the units of the predictor, which are scaled in a fitted estimator: `GPRegressor.paths`
     converts units. All draws share the waves. `key` is a seed or a key of jax.random. The cost is M³ + count · M

@@ -186,7 +186,7 @@ class AbstractEstimator(TakesMoreRows, BaseEstimator):
             if known is not None:
                 return self._fit_again(known, settings, data, scaling, own, said, progress)
             settings = self._with_kernel(settings, scaling)
-            found = searched(settings, described, data, scaling, scale_target, tails=True, categories=self._categories)
+            found = searched(settings, described, data, scaling, scale_target, whole=True, categories=self._categories)
             if found is None:
                 kernel, about = start_kernel(settings, X, y, scale_target, scaling if own else None)
                 chosen, said = Chosen(kernel, data, scaling), said + about

@@ -12,7 +12,7 @@ from ..kernels import AbstractKernel
 from ..likelihoods import AbstractLikelihood, Warped
 from ..names import Settings
 from ..processes import computing
-from ..recipes import Fitted, Found, Ties, Trial, Warm, search
+from ..recipes import Fitted, Found, Ties, Trial, Warm, choose_method, search
 from ..starts.responses import response
 from .checks import nanoseconds, numbers, shown
 from .means import has_mean
@@ -59,20 +59,21 @@ def searched(
     scale_target: bool,
     least: float = np.inf,
     levels: np.ndarray | None = None,
-    tails: bool = False,
+    whole: bool = False,
     categories: Sequence[tuple[int, ...]] = (),
 ) -> Found | None:
     """What the search finds, of standardised data; None where there is none: `effort="fast"`, a kernel object, columns
     or a real target that are not scaled, priors, a mean function, an optimiser or posterior by name, few rows, or a
     constant target. `least` is the least target of all rows, where `data` are a sample. Targets of several columns are
-    `levels`, whose rows the target counts. `tails` says that the fit may have Student-t noise. `categories` has the
-    places of the 0/1 columns of each column of categories.
+    `levels`, whose rows the target counts. With `whole` the data are all rows of one target, whose fit may have
+    Student-t noise and be exact. `categories` has the places of the 0/1 columns of each column of categories.
 
     Raises ValueError for a warp that is asked for where there is none.
     """
     additive = likelihood.gaussian_noise is not None or likelihood.varying_noise
     free = additive and not np.any(np.asarray(data.noise) > 0)
-    warp_target, tails = free and settings.target_warp != "none", tails and free and settings.likelihood == "auto"
+    warp_target, tails = free and settings.target_warp != "none", whole and free and settings.likelihood == "auto"
+    method = choose_method(len(data), likelihood)[0] if settings.method == "auto" else settings.method
     against = _against(settings, likelihood, data, additive and not scale_target)
     if against or not scaling.varies.any():
         _refuse(settings, "input_warp", against)
@@ -88,9 +89,10 @@ def searched(
         if levels is None:
             y, levels = response(likelihood, y, np.asarray(data.weight, float))
         rows = data if additive else dataset(data.X, y, data.weight, dtype=data.X.dtype)
-        ties = Ties.of(categories, scaling)
-        # A likelihood may say nothing of where its rows are.
-        return None if not np.ptp(y) > 0 else search(rows, settings, zeros, zero, warp_target, levels, tails, ties)
+        if not np.ptp(y) > 0:  # a likelihood may say nothing of where its rows are
+            return None
+        ties, exact = Ties.of(categories, scaling), whole and method == "exact"
+        return search(rows, settings, zeros, zero, warp_target, levels, tails, ties, exact)
 
 
 def _against(settings: Settings, likelihood: AbstractLikelihood, data: Dataset, unscaled: bool) -> list[str]:

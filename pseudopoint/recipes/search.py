@@ -70,14 +70,15 @@ def search(
     levels: Float[np.ndarray, "C K"] | None = None,
     tails: bool = False,
     ties: Ties | None = None,
+    exact: bool = True,
 ) -> Found:
     """The parts that the settings leave open, chosen by the evidence of a sample of `data`, which is standardised.
 
     `zeros` [D] and `zero` are the places of 0 of the user's units in the columns and in the target. Without
     `warp_target` the target stays as it is. With `levels`, it numbers their rows, and K functions describe it. With
     `tails` Student-t noise is tried in the end; where it is taken, columns and kernel are chosen again, by rows of its
-    weights. With `ties` columns of categories may have one lengthscale each. Raises FitError where no start has an
-    evidence, or where the warp that is asked for suits not the target, or no column.
+    weights. With `ties` columns of categories may have one lengthscale each. `exact` fits are of all rows. Raises
+    FitError where no start has an evidence, or where the warp that is asked for suits not the target, or no column.
     """
     if not np.min(np.asarray(data.y)) > zero:  # one row of all is enough, whether the sample has it or not
         zero = np.inf
@@ -85,7 +86,6 @@ def search(
     count = SAMPLE[settings.effort]
     most, parts = _most_rows(count, data.X.shape[1]), WIDE if len(data) <= EXACT_ROWS else WIDE_AND_LONG
     more = rows_of(most) if min(most, len(data)) >= LEAST * count else None
-    exact = settings.method in ("auto", "exact") and len(data) <= EXACT_ROWS and levels is None
     run = _Search(Race(rows_of(count), settings), more, parts, exact)
     state, warp_inputs = run.start(), settings.input_warp != "none"
     if ties is not None and settings.kernel == "auto" and np.isfinite(settings.lengthscale_prior):
