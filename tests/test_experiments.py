@@ -59,6 +59,15 @@ def test_stored_rows_are_those_of_the_full_run(name):
         assert {len(line) for line in body} == {len(head)}
 
 
+def test_rows_at_the_papers_settings_are_those_that_a_run_goes_on_from():
+    files = sorted((stored_folder(FOLDER) / "paper").glob("*.jsonl"))
+    for file in files:
+        module = experiment(file.stem, FOLDER)
+        rows = StoredRows(file, module, module.Config())
+        assert rows.rows() and rows.others == 0
+    assert files
+
+
 def test_the_page_of_results_is_made_of_the_rows():
     page = (stored_folder(FOLDER) / "README.md").read_text(encoding="utf-8")
     assert page == summary(FOLDER).rstrip("\n") + "\n", "make docs writes it again"
