@@ -77,8 +77,8 @@ def search(
     `zeros` [D] and `zero` are the places of 0 of the user's units in the columns and in the target. Without
     `warp_target` the target stays as it is. With `levels`, it numbers their rows, and K functions describe it. With
     `tails` Student-t noise is tried in the end; where it is taken, columns and kernel are chosen again, by rows of its
-    weights. With `ties` columns of categories may have one lengthscale each. `exact` fits are of all rows. Raises
-    FitError where no start has an evidence, or where the warp that is asked for suits not the target, or no column.
+    weights. With `ties` columns of categories may have one lengthscale each. `exact` says that the exact method fits.
+    Raises FitError where no start has an evidence, or where a warp that is asked for does not suit.
     """
     if not np.min(np.asarray(data.y)) > zero:  # one row of all is enough, whether the sample has it or not
         zero = np.inf

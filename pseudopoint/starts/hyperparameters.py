@@ -18,7 +18,7 @@ def _orthogonal_additive(lengthscale: Float[np.ndarray, " D"], variance: float) 
     orders = range(1, min(ORDERS, D) + 1)
     share = variance / (len(orders) + 1)
     weights = [share / (comb(D, order) * (share / D) ** order) for order in orders]
-    left = 1 - np.sqrt(3 / 8)  # of the variance of a column, beside its mean over x: 1 − E g(x)² where ℓ = s = 1
+    left = 1 - np.sqrt(3 / 8)  # share of a column's variance without its mean: 1 − E g(x)² at ℓ = s = 1 (methods n)
     parts = k.OrthogonalAdditive(np.ones(D), np.full(D, share / D / left), np.array(weights[1:]))
     return parts + k.Matern52(lengthscale, share)
 
