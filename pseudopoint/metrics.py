@@ -83,11 +83,6 @@ def mean_log_density(y: PerRow, mean: PerRow, std: PerRow) -> float:
     return float(np.mean(-0.5 * np.log(2.0 * np.pi) - np.log(std) - 0.5 * ((y - mean) / std) ** 2))
 
 
-def nlpd(y: PerRow, mean: PerRow, std: PerRow) -> float:
-    """Mean negative log predictive density, −1/N Σ log N(yₙ; μₙ, σₙ²), in nats a row: smaller is better."""
-    return -mean_log_density(y, mean, std)
-
-
 def calibration(y: PerRow, mean: PerRow, std: PerRow, levels: Iterable[float]) -> Float[np.ndarray, "L"]:
     """Observed coverage of the central Gaussian intervals of each of L levels p, 0 < p < 1.
 

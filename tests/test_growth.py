@@ -22,6 +22,7 @@ from pseudopoint.recipes.growth import MOST, ROWS_A_POINT, affordable_points, be
 from pseudopoint.recipes.methods import fit_model
 from pseudopoint.recipes.noise import VaryingNoise
 from pseudopoint.recipes.prior import LengthscalePrior
+from pseudopoint.recipes.settings import HeavyTails
 from pseudopoint.recipes.starts import Warm
 from pseudopoint.starts.inducing import _pivots, added
 
@@ -76,7 +77,7 @@ TARGETS: dict[str, tuple[np.ndarray, Any, Any]] = {
     "depends on x": (ROUGH + (0.02 + 0.3 * (X[:, 0] > 0)) * RNG.normal(size=N), None, Heteroscedastic),
     "heavy tails": (
         ROUGH + 0.05 * RNG.standard_t(2, size=N),
-        Warm(Model(Matern52(np.full(2, 0.4), 1.0), Gaussian(0.02)), degrees=3.0),
+        Warm(Model(Matern52(np.full(2, 0.4), 1.0), Gaussian(0.02)), HeavyTails(3.0, 0.5)),
         StudentT,
     ),
 }

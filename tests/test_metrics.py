@@ -53,7 +53,6 @@ def test_coverage_counts_the_ends_of_the_interval():
 def test_log_density_is_that_of_the_normal():
     std = np.array([0.5, 1.0, 2.0])
     assert metrics.mean_log_density(y, mean, std) == pytest.approx(np.mean(norm.logpdf(y, mean, std)))
-    assert metrics.nlpd(y, mean, std) == -metrics.mean_log_density(y, mean, std)
 
 
 def test_log_density_refuses_a_zero_std():

@@ -5,7 +5,7 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
-from scipy import stats
+from scipy import optimize, stats
 from test_choices import chosen
 
 from pseudopoint import GPRegressor
@@ -19,12 +19,14 @@ from pseudopoint.bounds.scale_mixture import (
 from pseudopoint.data import dataset
 from pseudopoint.kernels import Matern52
 from pseudopoint.likelihoods import Gaussian, StudentT
+from pseudopoint.optimise.fullbatch import FitError
 from pseudopoint.params import cast
 from pseudopoint.posteriors import Model
-from pseudopoint.recipes.methods import FITS
+from pseudopoint.recipes.growth import Ended, as_it_is
 from pseudopoint.recipes.prior import LengthscalePrior
-from pseudopoint.recipes.starts import Warm
-from pseudopoint.recipes.tails import fit_tails, under_normal_noise
+from pseudopoint.recipes.refit import refit
+from pseudopoint.recipes.settings import HeavyTails, Trial
+from pseudopoint.recipes.tails import _gain_for_rows_left_out, with_tails_that_pay
 
 pytestmark = pytest.mark.edge
 
@@ -153,15 +155,79 @@ def test_other_methods_and_a_warp_have_heavy_tails_too(method):
     assert np.isfinite([mean, std]).all() and np.isfinite(model.log_density(X, np.exp(y))).all()
 
 
-@pytest.mark.parametrize("method", ["exact", "collapsed"])
-def test_the_fit_under_normal_noise_ends_as_high_as_one_from_the_start(method):
-    X, y = table(0.03)
-    settings: Any = GPRegressor(**PLAIN, method=method, num_inducing=40)._settings()
+def exact(X, y):
+    """The exact fit of rows by a kernel and a noise variance as they are, and the rows."""
+    data, model = dataset(X, y, dtype="float64"), cast(Model(Matern52(np.ones(2), 1.0), Gaussian(0.1)), np.float64)
+    settings: Any = GPRegressor()._settings()
+    return refit(model, data, settings, LengthscalePrior.around(model.kernel, settings), 0), data
+
+
+def trials(*evidence):
+    """A fit with the trials of its noise, the best of them chosen, and the rows."""
     with jax.enable_x64(True):
-        data, start = dataset(X, y, dtype="float64"), cast(Model(Matern52(np.ones(2), 1.0), Gaussian(0.1)), np.float64)
-        prior, run = LengthscalePrior.around(start.kernel, settings), FITS[method, True]
-        heavy = fit_tails(run, start, data, settings, prior, None, Warm(start, degrees=4.0)).fitted
-        again, direct = under_normal_noise(heavy, data, settings, prior), run(start, data, settings, prior, None, None)
-    assert isinstance(heavy.model.likelihood, StudentT) and isinstance(again.model.likelihood, Gaussian)
-    assert again.bound > direct.bound - 1.0 and np.isfinite(again.upper)
-    assert again.notes == heavy.notes[:-1] and not again.trials
+        fitted, data = exact(*table(0.08))
+    pairs = list(zip(CHOICES, evidence, strict=False))
+    made = [Trial("noise", choice, value, value == max(evidence), 0.0) for choice, value in pairs]
+    return Ended(fitted._replace(trials=tuple(made)), as_it_is), data
+
+
+CHOICES = ("one variance", "depends on x")
+
+
+@pytest.mark.parametrize(
+    ("evidence", "gain", "fits_it"),
+    [
+        ((-90.0, -80.0), 0.0, True),  # the errors of rows left out gain more, by far
+        ((-90.0, 5000.0), 0.1, False),
+        ((-90.0, 5000.0), 30.0, True),  # 200 rows gained 6,000 in the search
+        ((-90.0,), 0.0, True),  # one variance alone: noise that depends on x could not be fitted
+        ((), 0.0, True),
+    ],
+)
+def test_heavy_tails_are_fitted_where_they_promise_more_than_the_best_other_noise(evidence, gain, fits_it):
+    best, data = trials(*evidence)
+    heavy = best._replace(fitted=best.fitted._replace(trials=(Trial("noise", "heavy tails", -70.0, True, 0.0),)))
+    calls = []
+    with jax.enable_x64(True):
+        ended = with_tails_that_pay(best.fitted, best, data, HeavyTails(3.0, gain), lambda: calls.append(1) or heavy)
+    told = [trial.choice for trial in ended.fitted.trials if trial.chosen]
+    assert len(calls) == fits_it and told == ["heavy tails" if max(evidence, default=-99) < -70 else CHOICES[1]]
+    assert fits_it or "heavy tails promise to gain" in ended.fitted.notes[-1]
+    assert len(ended.fitted.trials) == len(evidence) + fits_it
+
+
+def test_a_fit_that_fails_under_heavy_tails_leaves_the_one_under_normal_noise():
+    best, data = trials(-90.0, -80.0)
+
+    def fails():
+        raise FitError("a covariance matrix cannot be factorised")
+
+    with jax.enable_x64(True):
+        assert with_tails_that_pay(best.fitted, best, data, HeavyTails(3.0, 0.0), fails) is best
+
+
+def test_what_rows_left_out_promise_is_the_gain_of_their_errors():
+    """The exact model without each row by itself, and the best densities of both kinds for the standardised errors."""
+    X, y = table(0.08, n=40)
+    with jax.enable_x64(True):
+        fitted, data = exact(X, y)
+        promised = _gain_for_rows_left_out(fitted, data)
+        K = np.asarray(fitted.model.kernel(data.X, data.X)) + 0.1 * np.eye(40)
+    errors = []
+    for i, others in enumerate(np.flatnonzero(~row) for row in np.eye(40, dtype=bool)):
+        k = np.linalg.solve(K[np.ix_(others, others)], K[others, i])
+        errors.append((y[i] - k @ y[others]) / np.sqrt(K[i, i] - k @ K[others, i]))
+    of_tails = lambda numbers: -stats.t.logpdf(errors, np.exp(numbers[1]), scale=np.exp(numbers[0])).sum()
+    heavy = -optimize.minimize(of_tails, [0.0, 1.0], bounds=[(-5, 5), np.log(DEGREES)]).fun
+    normal = stats.norm.logpdf(errors, scale=np.sqrt(np.mean(np.square(errors)))).sum()
+    assert promised == pytest.approx(heavy - normal, abs=0.01)
+
+
+def test_noise_that_depends_on_x_spares_the_fit_under_heavy_tails():
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-1, 1, (600, 2))
+    y = np.sin(3 * X[:, 1]) + np.exp(-2 + 2 * X[:, 0]) * rng.normal(size=600)
+    model = GPRegressor(**PLAIN).fit(X, y)
+    assert "heavy tails" in str(chosen(model, "tails")) and chosen(model, "noise") == "depends on x"
+    tried = np.array(model.selection_["choice"])[np.array(model.selection_["part"]) == "noise"]
+    assert list(tried) == list(CHOICES) and any("promise to gain" in note for note in model.notes_)

@@ -127,7 +127,7 @@ def as_chosen(found: Found, X: np.ndarray, data: Dataset, scaling: Standardiser,
         jacobian = float(np.asarray(data.weight) @ found.target.log_slope(y))
         y = found.target(y)
     warped = dataset(scaling.inputs(X, precision), y, data.weight, data.noise, dtype=precision)
-    warm = Warm(found.model, found.degrees)
+    warm = Warm(found.model, found.tails)
     return Chosen(found.base, warped, scaling, warm, found.target, jacobian, found.trials)
 
 

@@ -218,7 +218,7 @@ def block_sizes(model: Any) -> tuple[int, ...]:
 
 
 def _full(width: int) -> int:
-    return _power_of_two(BLOCK // max(width, NODES))
+    return 1 << max(0, BLOCK // max(width, NODES) - 1).bit_length()  # a power of two
 
 
 def _blocks(N: int, full: int) -> Iterator[tuple[int, int]]:
@@ -229,7 +229,3 @@ def _blocks(N: int, full: int) -> Iterator[tuple[int, int]]:
         size = full if 2 * (N - start) >= full else few
         yield start, 1 if N == 1 else size
         start += size
-
-
-def _power_of_two(n: int) -> int:
-    return 1 << max(0, int(n) - 1).bit_length()

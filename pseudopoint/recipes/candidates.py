@@ -11,7 +11,7 @@ from ..kernels import AbstractKernel
 from ..posteriors import Model
 from ..starts.warps import Warps, penalty
 from .categories import Ties
-from .settings import Trial
+from .settings import HeavyTails, Trial
 
 
 def sample_of(data: Dataset, size: int, seed: int) -> Dataset:
@@ -37,7 +37,7 @@ class Found(NamedTuple):
     inputs: Warps
     target: Any
     trials: tuple[Trial, ...]
-    degrees: float | None = None  # of freedom of Student-t noise, where the sample has heavy tails
+    tails: HeavyTails | None = None
 
 
 class State(NamedTuple):

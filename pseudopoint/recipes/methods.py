@@ -64,7 +64,7 @@ from .starts import (
     start_sparse,
     with_learned_q,
 )
-from .tails import fit_tails, under_normal_noise, with_better_noise
+from .tails import fit_tails, with_tails_that_pay
 
 LOG = logging.getLogger(__name__)
 
@@ -81,8 +81,8 @@ def fit_model(
 ) -> Fitted:
     """A model of `data` (standardised, [N, D]) by `settings.method`.
 
-    `warm` is a better start than that of `kernel`, around which the prior of lengthscales is. Where it has ν, for a
-    Gaussian likelihood, the noise is Student-t, unless rows left out are predicted better under normal noise.
+    `warm` is a better start than that of `kernel`, around which the prior of lengthscales is. Where it has heavy tails,
+    for a Gaussian likelihood, the noise is Student-t, unless rows left out are predicted better under normal noise.
 
     Raises FitError with cause and remedy when a covariance matrix cannot be factorised, the fit is not finite, or the
     method does not suit the likelihood.
@@ -93,17 +93,19 @@ def fit_model(
     refuse_unfit_priors(model, settings)
     prior = LengthscalePrior.around(model.kernel, settings)
     LOG.info("fitting by the method %s", method)
-    if warm is None or warm.degrees is None:
+    if warm is None or warm.tails is None:
         ended = _with_noise_of_rows(run(model, data, settings, prior, progress, warm), data, settings, prior, method)
     elif method == "svgp":
         noise: Any = warm.model.likelihood.gaussian_noise
-        model = cast(Model(kernel, StudentT(float(noise) ** 0.5, warm.degrees)), data.X.dtype)
+        model = cast(Model(kernel, StudentT(float(noise) ** 0.5, warm.tails.degrees)), data.X.dtype)
         ended = Ended(_fit_minibatches(model, data, settings, prior, progress, warm), as_it_is)
+    elif noise_may_vary(settings, method, data):
+        normal = run(model, data, settings, prior, progress, warm)
+        ended = _with_noise_of_rows(normal, data, settings, prior, method)
+        by_tails = partial(fit_tails, run, model, data, settings, prior, None, warm)
+        ended = with_tails_that_pay(normal, ended, data, warm.tails, by_tails)
     else:
         ended = fit_tails(run, model, data, settings, prior, progress, warm)
-        if noise_may_vary(settings, method, data):
-            normal = under_normal_noise(ended.fitted, data, settings, prior)
-            ended = with_better_noise(ended, _with_noise_of_rows(normal, data, settings, prior, method))
     fitted = ended.fitted
     if (M := most_points(fitted, data, settings, method)) > len(fitted.model.posterior.Z):
         fitted = ended.more(fitted, M)

@@ -38,7 +38,7 @@ from .objectives import curvature, padded_to_bucket
 from .prior import LengthscalePrior
 from .race import FIRST, LONG, SHORT, WORTH, Race
 from .refit import refit
-from .settings import EXACT_ROWS, Fitted
+from .settings import EXACT_ROWS, Fitted, HeavyTails
 from .tails import DEGREES_AT_START, Tails, alternate, shows_tails, weighted
 
 SAMPLE = {"balanced": 600, "thorough": 1500}  # rows
@@ -51,6 +51,7 @@ MORE_ROWS = "kernel, more rows"  # the part in the table of trials
 SCALES = (1.0, 0.3, 0.1)  # of the first lengthscales, in units of those of the robust start
 FIRST_ROUNDS, MORE_ROUNDS, ITERATIONS = 2, 4, 6  # under Student-t noise, of all starts and of the best; of a round
 NOISE_OF_SPREAD = 0.1  # its variance there at the start
+NOTICED = 0.02  # nats a row that it gains, from which outliers may have misled what was chosen before
 WIDE = 50  # columns from which a search of each by itself, and a kernel with a part for each, would take minutes
 WIDE_AND_LONG = 25  # from which such a kernel would, where there are too many rows for the exact method
 LOG = logging.getLogger(__name__)
@@ -76,9 +77,9 @@ def search(
 
     `zeros` [D] and `zero` are the places of 0 of the user's units in the columns and in the target. Without
     `warp_target` the target stays as it is. With `levels`, it numbers their rows, and K functions describe it. With
-    `tails` Student-t noise is tried in the end; where it is taken, columns and kernel are chosen again, by rows of its
-    weights. With `ties` columns of categories may have one lengthscale each. `exact` says that the exact method fits.
-    Raises FitError where no start has an evidence, or where a warp that is asked for does not suit.
+    `tails` Student-t noise is tried in the end; where it gains much, columns and kernel are chosen again, by rows of
+    its weights. With `ties` columns of categories may have one lengthscale each. `exact` says that the exact method
+    fits. Raises FitError where no start has an evidence, or where a warp that is asked for does not suit.
     """
     if not np.min(np.asarray(data.y)) > zero:  # one row of all is enough, whether the sample has it or not
         zero = np.inf
@@ -100,14 +101,14 @@ def search(
         state = run.choose_kernel(state)
         if warp_target:  # again, by what the kernel leaves unexplained
             state = run.warp_target(state)
-    degrees = None
+    heavy = None
     if tails:
-        state, degrees = run.heavy_tails(state)
-    if degrees is not None:
+        state, heavy = run.heavy_tails(state)
+    if heavy is not None and heavy.gain > NOTICED:
         state = run.warp_inputs(state) if warp_inputs else state
         state = run.choose_kernel(state) if settings.kernel == "auto" else state
     race = run.race
-    return Found(state.name, race.base(state), state.model, state.inputs, state.target, tuple(race.trials), degrees)
+    return Found(state.name, race.base(state), state.model, state.inputs, state.target, tuple(race.trials), heavy)
 
 
 def _most_rows(count: int, D: int) -> int:
@@ -262,9 +263,9 @@ class _Search:
         along = lambda name, j: self.race.moved(state, name=name, inputs=plain(j))
         return {name: along(name, wave.column) for name, wave in self.race.waves.items()}
 
-    def heavy_tails(self, state: State) -> tuple[State, float | None]:
-        """The candidate with Student-t noise of highest bound and its ν, if that exceeds the evidence under normal
-        noise: rows have the weights of its noise from then on. Else the candidate as it is, and None."""
+    def heavy_tails(self, state: State) -> tuple[State, HeavyTails | None]:
+        """The candidate with Student-t noise of highest bound and what was found, if that exceeds the evidence under
+        normal noise: rows have the weights of its noise from then on. Else the candidate as it is, and None."""
         free = state.target is not None and self.settings.target_warp == "auto"
         targets = {"heavy tails": state} | ({"heavy tails, no warp": state.anew(target=None)} if free else {})
         starts = {name: (other, False) for name, other in targets.items()}
@@ -286,11 +287,12 @@ class _Search:
         other, tails = found[choice]
         if tails is None or not other.evidence > state.evidence + WORTH:
             return self.race.taken("tails", "normal noise", state), None
+        gain = (other.evidence - state.evidence) / float(np.sum(rows.weight))
         self.race.rows = rows._replace(weight=rows.weight * tails.precision)
         if self.more is not None:
             precision = tails.of_new_rows(self.more.of(other))
             self.more = self.more._replace(weight=self.more.weight * precision)
-        return self.race.taken("tails", choice, other), tails.degrees
+        return self.race.taken("tails", choice, other), HeavyTails(tails.degrees, gain)
 
     def _with_tails(self, state: State, afresh: bool) -> tuple[State, Tails | None]:
         """Under Student-t noise from where it is, or from first lengthscales and the precisions that f = 0 suggests."""

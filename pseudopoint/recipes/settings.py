@@ -46,6 +46,14 @@ class Trial(NamedTuple):
     seconds: float
 
 
+class HeavyTails(NamedTuple):
+    """Student-t noise that a search found: its ν, and by how much the bound of the sample exceeds the evidence under
+    normal noise, nats a row."""
+
+    degrees: float
+    gain: float
+
+
 class Fitted(NamedTuple):
     """A fitted model, its predictor, and what to tell the user. Bounds are in nats, of the standardised target.
 

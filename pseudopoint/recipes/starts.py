@@ -20,7 +20,7 @@ from ..starts.inducing import RACE_ROWS, candidates
 from .families import FAMILIES, several
 from .objectives import OfBound, box_around, maximise, maximise_profile, profile, subset
 from .precision import FLOAT32_NOTE, Float32Start, float32_start_of
-from .settings import COLLAPSED_ROWS, choose_num_inducing
+from .settings import COLLAPSED_ROWS, HeavyTails, choose_num_inducing
 
 RACE_ITERATIONS = 14
 SHORT_RACE = 8  # iterations that contain an inner loop each
@@ -37,12 +37,12 @@ Notes = tuple[str, ...]
 
 
 class Warm(NamedTuple):
-    """A better start than that of a model: kernel and likelihood with Gaussian noise that a search found, with ν where
-    it found Student-t noise (`degrees`); or, `learned`, all that an earlier fit ended with, and its posterior where q
-    is known."""
+    """A better start than that of a model: kernel and likelihood with Gaussian noise that a search found, with `tails`
+    where it found Student-t noise; or, `learned`, all that an earlier fit ended with, and its posterior where q is
+    known."""
 
     model: Model
-    degrees: float | None = None
+    tails: HeavyTails | None = None
     learned: bool = False
 
 

@@ -7,6 +7,7 @@ an exact or collapsed fit. No step lowers the bound.
 """
 
 import logging
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -24,14 +25,15 @@ from ..bounds import (
 )
 from ..data import Dataset
 from ..likelihoods import NOISE_FLOOR, Gaussian, StudentT
+from ..optimise.fullbatch import FitError
 from ..params import cast
 from ..posteriors import Model
 from .growth import Ended, with_more_points
 from .noise import misses
 from .prior import LengthscalePrior
 from .refit import refit
-from .settings import Fitted, Settings, Trial, most_iterations
-from .starts import Warm, float32_start_on_sample
+from .settings import Fitted, HeavyTails, Settings, Trial, most_iterations
+from .starts import Warm
 
 DEGREES_AT_START = 4.0
 SHOWN = 2.0  # nats that heavy tails have to gain
@@ -39,7 +41,6 @@ FEW = 600  # rows of which the first precisions of all are learned
 ROUNDS, REFIT = 3, 6  # of both steps on all rows, and iterations of each
 SETTLING = 8  # rounds with kernel and pseudo-points as they are
 LOG = logging.getLogger(__name__)
-AGAIN = 30  # iterations under normal noise, with which the fit is compared
 
 PerRow = Float[np.ndarray, " N"]
 
@@ -125,11 +126,11 @@ def alternate(
 
 
 def fit_tails(run, start: Model, data: Dataset, settings: Settings, prior, progress, warm: Warm) -> Ended:
-    """The fit under Student-t noise by `run`, the exact or collapsed method, from hyperparameters and ν of a sample.
+    """The fit under Student-t noise by `run`, the exact or collapsed method, from hyperparameters and ν of a search.
 
     Its trial is the sum over rows of the log densities of rows left out. Raises FitError.
     """
-    degrees = warm.degrees or DEGREES_AT_START
+    degrees = DEGREES_AT_START if warm.tails is None else warm.tails.degrees
     precision = _first_precisions(warm.model, data, settings, prior, degrees)
     first = run(start, weighted(data, precision), settings, prior, progress, warm)
     most = most_iterations(settings, len(data), len(first.model.posterior.Z)) // 10 + 1
@@ -151,27 +152,40 @@ def fit_tails(run, start: Model, data: Dataset, settings: Settings, prior, progr
     return Ended(fitted._replace(notes=(*fitted.notes, note), trials=(trial,)), more)
 
 
-def under_normal_noise(heavy: Fitted, data: Dataset, settings: Settings, prior: LengthscalePrior) -> Fitted:
-    """The fit under normal noise that goes on from where one under Student-t noise ended: from its kernel and
-    pseudo-points, and the noise variance E (y − f)² of its q(f)."""
-    LOG.info("fitting under normal noise, beside heavy tails")
-    model, squared = heavy.model, _expected_squares(heavy, data)
-    noise = cast(Gaussian(np.average(squared, weights=np.asarray(data.weight, float))), data.X.dtype)
-    start = Model(model.kernel, noise, model.posterior)
-    float32_start = float32_start_on_sample(model.kernel, data, settings) if model.posterior.points else None
-    most = min(AGAIN, most_iterations(settings, len(data), len(model.posterior.Z)))
-    found = refit(start, data, settings, prior, most, float32_start=float32_start)
-    return heavy.refitted(found)._replace(notes=heavy.notes[:-1], trials=())  # the last note is of heavy tails
+def with_tails_that_pay(
+    normal: Fitted, best: Ended, data: Dataset, tails: HeavyTails, fit: Callable[[], Ended]
+) -> Ended:
+    """Of `best`, the fit `normal` under one variance or what it became under noise that depends on x, and a `fit` under
+    Student-t noise the one that predicts rows left out better, with the trials of both.
+
+    The second fit is made only where it promises more. What it promises to gain over one variance is what it gained in
+    the search, for each row, or what a Student-t density gains for the errors of rows left out of `normal`, if that is
+    more.
+    """
+    density = {trial.choice: trial.evidence for trial in best.fitted.trials}
+    if density:
+        gain = max(tails.gain * data.total_weight, _gain_for_rows_left_out(normal, data))
+        if density["one variance"] + gain <= max(density.values()):
+            note = f"noise: heavy tails promise to gain {gain / data.total_weight:.3f} nats a row, and were not fitted"
+            return best._replace(fitted=best.fitted._replace(notes=(*best.fitted.notes, note)))
+    LOG.info("fitting under noise of heavy tails")
+    try:
+        heavy = fit()
+    except FitError:
+        return best
+    (trial,) = heavy.fitted.trials
+    wins = trial.evidence > max(density.values(), default=-np.inf)
+    trials = tuple(other._replace(chosen=other.chosen and not wins) for other in best.fitted.trials)
+    better = heavy if wins else best
+    return better._replace(fitted=better.fitted._replace(trials=(*trials, trial._replace(chosen=wins))))
 
 
-def with_better_noise(heavy: Ended, other: Ended) -> Ended:
-    """Of a fit under Student-t noise and one under normal noise the one that predicts rows left out better, with the
-    trials of both."""
-    (tails,), chosen = heavy.fitted.trials, [trial.evidence for trial in other.fitted.trials if trial.chosen]
-    wins = not chosen or tails.evidence > chosen[0]
-    kept = tuple(trial._replace(chosen=trial.chosen and not wins) for trial in other.fitted.trials)
-    better = heavy if wins else other
-    return better._replace(fitted=better.fitted._replace(trials=(*kept, tails._replace(chosen=wins))))
+def _gain_for_rows_left_out(fitted: Fitted, data: Dataset) -> float:
+    """What the best Student-t density gains over the best normal one for the standardised errors of rows left out."""
+    model, y = fitted.model, np.asarray(data.y, float)
+    left = leave_one_out(fitted.predictor, model.likelihood, data, not model.posterior.points)
+    squared = (y - left.mean) ** 2 / (left.variance + _variance(model))
+    return gain_over_normal(squared, np.asarray(data.weight, float), DEGREES_AT_START)
 
 
 def _first_precisions(
