@@ -166,7 +166,8 @@ def with_tails_that_pay(
     if density:
         gain = max(tails.gain * data.total_weight, _gain_for_rows_left_out(normal, data))
         if density["one variance"] + gain <= max(density.values()):
-            note = f"noise: heavy tails promise to gain {gain / data.total_weight:.3f} nats a row, and were not fitted"
+            promised = f"heavy tails promise to gain less, {gain / data.total_weight:.3f} nats a row over one variance"
+            note = f"noise: {promised}, and were not fitted"
             return best._replace(fitted=best.fitted._replace(notes=(*best.fitted.notes, note)))
     LOG.info("fitting under noise of heavy tails")
     try:
