@@ -162,12 +162,12 @@ def exact(X, y):
     return refit(model, data, settings, LengthscalePrior.around(model.kernel, settings), 0), data
 
 
-def trials(*evidence):
-    """A fit with the trials of its noise, the best of them chosen, and the rows."""
+def trials(taken, *evidence):
+    """A fit with the trials of its noise, of which that number is taken, and the rows."""
     with jax.enable_x64(True):
         fitted, data = exact(*table(0.08))
-    pairs = list(zip(CHOICES, evidence, strict=False))
-    made = [Trial("noise", choice, value, value == max(evidence), 0.0) for choice, value in pairs]
+    pairs = enumerate(zip(CHOICES, evidence, strict=False))
+    made = [Trial("noise", choice, value, i == taken, 0.0) for i, (choice, value) in pairs]
     return Ended(fitted._replace(trials=tuple(made)), as_it_is), data
 
 
@@ -175,35 +175,41 @@ CHOICES = ("one variance", "depends on x")
 
 
 @pytest.mark.parametrize(
-    ("evidence", "gain", "fits_it"),
+    ("evidence", "taken", "gain", "fits_it", "heavy_wins"),
     [
-        ((-90.0, -80.0), 0.0, True),  # the errors of rows left out gain more, by far
-        ((-90.0, 5000.0), 0.1, False),
-        ((-90.0, 5000.0), 30.0, True),  # 200 rows gained 6,000 in the search
-        ((-90.0,), 0.0, True),  # one variance alone: noise that depends on x could not be fitted
-        ((), 0.0, True),
+        ((-90.0, -80.0), 1, 0.0, True, True),  # the errors of rows left out gain more, by far
+        ((-90.0, -60.0), 1, 0.0, True, False),
+        ((-90.0, 5000.0), 1, 0.1, False, False),
+        ((-90.0, 5000.0), 1, 30.0, True, False),  # 200 rows gained 6,000 in the search
+        ((-90.0, 5000.0), 0, 0.1, True, True),  # noise that depends on x predicts some rows badly, and was not taken
+        ((), 0, 0.1, True, True),  # it could not be fitted
     ],
 )
-def test_heavy_tails_are_fitted_where_they_promise_more_than_the_best_other_noise(evidence, gain, fits_it):
-    best, data = trials(*evidence)
-    heavy = best._replace(fitted=best.fitted._replace(trials=(Trial("noise", "heavy tails", -70.0, True, 0.0),)))
-    calls = []
+def test_heavy_tails_are_fitted_where_they_promise_more_than_the_noise_that_was_taken(
+    evidence, taken, gain, fits_it, heavy_wins
+):
+    best, data = trials(taken, *evidence)
+    calls, heavy_trial = [], Trial("noise", "heavy tails", -70.0, True, 0.0)
+    heavy = Ended(best.fitted._replace(bound=1.0, trials=(heavy_trial,)), lambda fitted, M: fitted)
     with jax.enable_x64(True):
         ended = with_tails_that_pay(best.fitted, best, data, HeavyTails(3.0, gain), lambda: calls.append(1) or heavy)
     told = [trial.choice for trial in ended.fitted.trials if trial.chosen]
-    assert len(calls) == fits_it and told == ["heavy tails" if max(evidence, default=-99) < -70 else CHOICES[1]]
-    assert fits_it or "heavy tails promise to gain" in ended.fitted.notes[-1]
+    assert len(calls) == fits_it and told == ["heavy tails" if heavy_wins else CHOICES[taken]]
+    assert (ended.fitted.bound == 1.0) == heavy_wins and ended.more is (heavy if heavy_wins else best).more
+    assert fits_it or "heavy tails promise to gain less" in ended.fitted.notes[-1]
     assert len(ended.fitted.trials) == len(evidence) + fits_it
 
 
-def test_a_fit_that_fails_under_heavy_tails_leaves_the_one_under_normal_noise():
-    best, data = trials(-90.0, -80.0)
+def test_a_fit_that_fails_under_heavy_tails_leaves_the_one_under_normal_noise_and_says_so():
+    best, data = trials(1, -90.0, -80.0)
 
     def fails():
         raise FitError("a covariance matrix cannot be factorised")
 
     with jax.enable_x64(True):
-        assert with_tails_that_pay(best.fitted, best, data, HeavyTails(3.0, 0.0), fails) is best
+        ended = with_tails_that_pay(best.fitted, best, data, HeavyTails(3.0, 0.0), fails)
+    assert ended.fitted.trials == best.fitted.trials and ended.more is best.more
+    assert "cannot be factorised" in ended.fitted.notes[-1]
 
 
 def test_what_rows_left_out_promise_is_the_gain_of_their_errors():

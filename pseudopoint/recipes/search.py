@@ -101,10 +101,10 @@ def search(
         state = run.choose_kernel(state)
         if warp_target:  # again, by what the kernel leaves unexplained
             state = run.warp_target(state)
-    heavy = None
+    heavy, target = None, state.target
     if tails:
         state, heavy = run.heavy_tails(state)
-    if heavy is not None and heavy.gain > NOTICED:
+    if heavy is not None and (heavy.gain > NOTICED or state.target is not target):
         state = run.warp_inputs(state) if warp_inputs else state
         state = run.choose_kernel(state) if settings.kernel == "auto" else state
     race = run.race
@@ -287,7 +287,9 @@ class _Search:
         other, tails = found[choice]
         if tails is None or not other.evidence > state.evidence + WORTH:
             return self.race.taken("tails", "normal noise", state), None
-        gain = (other.evidence - state.evidence) / float(np.sum(rows.weight))
+        same = other.target is state.target  # one warp for both kinds of noise
+        normal = state if same else self.race.climbed(state.anew(target=other.target), SHORT)
+        gain = (other.evidence - normal.evidence) / float(np.sum(rows.weight))
         self.race.rows = rows._replace(weight=rows.weight * tails.precision)
         if self.more is not None:
             precision = tails.of_new_rows(self.more.of(other))

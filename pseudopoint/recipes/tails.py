@@ -162,23 +162,27 @@ def with_tails_that_pay(
     the search, for each row, or what a Student-t density gains for the errors of rows left out of `normal`, if that is
     more.
     """
-    density = {trial.choice: trial.evidence for trial in best.fitted.trials}
-    if density:
-        gain = max(tails.gain * data.total_weight, _gain_for_rows_left_out(normal, data))
-        if density["one variance"] + gain <= max(density.values()):
-            promised = f"heavy tails promise to gain less, {gain / data.total_weight:.3f} nats a row over one variance"
-            note = f"noise: {promised}, and were not fitted"
-            return best._replace(fitted=best.fitted._replace(notes=(*best.fitted.notes, note)))
+    trials = best.fitted.trials
+    constant = next((trial.evidence for trial in trials if trial.choice == "one variance"), -np.inf)
+    chosen = next((trial.evidence for trial in trials if trial.chosen), -np.inf)  # of those that predict the mean too
+    gain = max(tails.gain * data.total_weight, _gain_for_rows_left_out(normal, data))
+    if np.isfinite(chosen) and constant + gain <= chosen:
+        promised = f"heavy tails promise to gain less, {gain / data.total_weight:.3f} nats a row over one variance"
+        return _with_note(best, f"noise: {promised}, and were not fitted")
     LOG.info("fitting under noise of heavy tails")
     try:
         heavy = fit()
-    except FitError:
-        return best
+    except FitError as error:
+        return _with_note(best, f"noise: heavy tails were left out, because their fit failed: {error}")
     (trial,) = heavy.fitted.trials
-    wins = trial.evidence > max(density.values(), default=-np.inf)
-    trials = tuple(other._replace(chosen=other.chosen and not wins) for other in best.fitted.trials)
+    wins = trial.evidence > chosen
+    kept = tuple(other._replace(chosen=other.chosen and not wins) for other in trials)
     better = heavy if wins else best
-    return better._replace(fitted=better.fitted._replace(trials=(*trials, trial._replace(chosen=wins))))
+    return better._replace(fitted=better.fitted._replace(trials=(*kept, trial._replace(chosen=wins))))
+
+
+def _with_note(ended: Ended, note: str) -> Ended:
+    return ended._replace(fitted=ended.fitted._replace(notes=(*ended.fitted.notes, note)))
 
 
 def _gain_for_rows_left_out(fitted: Fitted, data: Dataset) -> float:
