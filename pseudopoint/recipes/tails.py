@@ -164,7 +164,7 @@ def with_tails_that_pay(
     """
     trials = best.fitted.trials
     constant = next((trial.evidence for trial in trials if trial.choice == "one variance"), -np.inf)
-    chosen = next((trial.evidence for trial in trials if trial.chosen), -np.inf)  # of those that predict the mean too
+    chosen = next((trial.evidence for trial in trials if trial.chosen), -np.inf)  # not the highest: that may be refused
     gain = max(tails.gain * data.total_weight, _gain_for_rows_left_out(normal, data))
     if np.isfinite(chosen) and constant + gain <= chosen:
         promised = f"heavy tails promise to gain less, {gain / data.total_weight:.3f} nats a row over one variance"
