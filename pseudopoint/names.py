@@ -27,14 +27,14 @@ KERNELS: dict[Kernel, str] = {
 }
 
 RegressionLikelihood = (
-    Literal["auto", "gaussian", "heteroscedastic", "student_t", "laplace"]
+    Literal["auto", "gaussian", "heteroscedastic", "heteroscedastic_student_t", "student_t", "laplace"]
     | Literal["poisson", "negative_binomial", "gamma", "exponential", "beta", "ordinal"]
 )
 REGRESSION: dict[RegressionLikelihood, str] = {
-    "auto": "gaussian; student_t where a sample has outliers; heteroscedastic where densities of rows left out show "
-    "that noise depends on the inputs",
+    "auto": "gaussian, heteroscedastic, student_t or heteroscedastic_student_t, as rows left out are predicted best",
     "gaussian": "real targets, noise of one variance",
     "heteroscedastic": "real targets, noise that depends on the inputs",
+    "heteroscedastic_student_t": "real targets, noise that depends on the inputs and has outliers",
     "student_t": "real targets with outliers",
     "laplace": "real targets with outliers, double exponential noise",
     "poisson": "counts",

@@ -177,6 +177,7 @@ TRUTHS: dict[str, Callable[[Any], Truth]] = {
     "Gaussian": lambda p: one_latent(lambda f: stats.norm(f, np.sqrt(p.variance))),
     "GaussianPerOutput": lambda p: one_latent(lambda f: stats.norm(f, np.sqrt(p.variance[0]))),
     "Heteroscedastic": lambda p: heteroscedastic(float(p.scale)),
+    "HeteroscedasticStudentT": lambda p: student_t_of_scale(float(p.scale), float(p.degrees)),
     "LogScale": lambda p: one_latent(lambda f: stats.norm(0, np.sqrt(p.known + p.scale**2 * np.exp(2 * f)))),
     "StudentT": lambda p: one_latent(lambda f: stats.t(p.degrees, f, p.scale)),
     "Laplace": lambda p: one_latent(lambda f: Laplace(f, float(p.scale))),
@@ -242,6 +243,39 @@ def heteroscedastic(scale: float) -> Truth:
 
     log_prob = lambda f, y: stats.norm.logpdf(y, f[0], sd(f[1]))
     return Truth(log_prob, expectation, log_density, predict, None, predictive_cdf)
+
+
+def student_t_of_scale(scale: float, degrees: float) -> Truth:
+    """y = f₁ + s e^{f₂} t. Given f₂ it is Student's; f₂ is on a grid of steps of 0.125 standard deviations: the nearest
+    singularity of the density in f₂ is π/2 away, so that the error is e^{−π²/(0.125√v)}."""
+
+    def given(f2: Any) -> Any:
+        return one_latent(lambda f: stats.t(degrees, f, scale * np.exp(f2)))
+
+    t = np.linspace(-9, 9, 145)
+    w = np.exp(-0.5 * t**2) / np.sum(np.exp(-0.5 * t**2))
+    nodes = lambda mean, variance: mean[1] + np.sqrt(variance[1]) * t
+    spread = lambda f2: (scale * np.exp(f2)) ** 2 * degrees / (degrees - 2)
+
+    def expectation(mean, variance, y):
+        inner = np.array([given(f2).expectation(mean[0], variance[0], y) for f2 in nodes(mean, variance)])
+        g, in_mean, in_variance = (w[:, None] * inner).T
+        root = np.sqrt(variance[1])
+        return np.array([g.sum(), in_mean.sum(), t @ g / root, in_variance.sum(), 0.5 * (t**2 - 1) @ g / variance[1]])
+
+    def log_density(mean, variance, y):
+        inner = [given(f2).log_density(mean[0], variance[0], y) for f2 in nodes(mean, variance)]
+        return float(np.asarray(logsumexp(inner, b=w)))
+
+    def predictive_cdf(mean, variance, y):
+        return w @ [given(f2).predictive_cdf(mean[0], variance[0], y) for f2 in nodes(mean, variance)]
+
+    def predict(mean, variance):
+        x, weights = standard_nodes()
+        return float(mean[0]), float(variance[0] + weights @ spread(mean[1] + np.sqrt(variance[1]) * x))
+
+    log_prob = lambda f, y: given(f[1]).log_prob(f[0], y)
+    return Truth(log_prob, expectation, log_density, predict, lambda f, y: given(f[1]).cdf(f[0], y), predictive_cdf)
 
 
 def robustmax(C: int, epsilon: float) -> Truth:

@@ -28,7 +28,7 @@ def work(shown):
     with shown:
         logging.getLogger("pseudopoint.recipes.race").info("search: kernel (%s)", "matern32[1], rbf")
         shown.fitted(Record(3, -12.0, 0.1, 0.1, 0, 1.5, 30))
-        logging.getLogger("pseudopoint.recipes.noise").info("trying noise that depends on x")
+        logging.getLogger("pseudopoint.recipes.noise_choice").info("trying noise that depends on x")
     return text_of(shown)
 
 

@@ -13,7 +13,15 @@ from pseudopoint.bounds import collapsed, elbo
 from pseudopoint.data import dataset
 from pseudopoint.gaussians import MeanPrecision
 from pseudopoint.kernels import RBF, Matern52
-from pseudopoint.likelihoods import Around, Bernoulli, Gaussian, Heteroscedastic, Poisson, StudentT
+from pseudopoint.likelihoods import (
+    Around,
+    Bernoulli,
+    Gaussian,
+    Heteroscedastic,
+    HeteroscedasticStudentT,
+    Poisson,
+    StudentT,
+)
 from pseudopoint.means import LinearMean
 from pseudopoint.params import cast
 from pseudopoint.posteriors import Collapsed, Model, Whitened
@@ -75,6 +83,11 @@ def test_points_after_given_ones_are_those_of_greatest_variance_that_a_dense_cov
 TARGETS: dict[str, tuple[np.ndarray, Any, Any]] = {
     "one variance": (ROUGH + 0.1 * RNG.normal(size=N), None, Gaussian),
     "depends on x": (ROUGH + (0.02 + 0.3 * (X[:, 0] > 0)) * RNG.normal(size=N), None, Heteroscedastic),
+    "depends on x, heavy tails": (
+        ROUGH + (0.02 + 0.15 * (X[:, 0] > 0)) * np.random.default_rng(5).standard_t(2.2, size=N),
+        None,
+        HeteroscedasticStudentT,
+    ),
     "heavy tails": (
         ROUGH + 0.05 * RNG.standard_t(2, size=N),
         Warm(Model(Matern52(np.full(2, 0.4), 1.0), Gaussian(0.02)), HeavyTails(3.0, 0.5)),
@@ -86,7 +99,7 @@ TARGETS: dict[str, tuple[np.ndarray, Any, Any]] = {
 @pytest.mark.parametrize("noise", TARGETS)
 def test_the_bound_rises_and_predictions_are_better_under_every_noise(noise):
     y, warm, likelihood = TARGETS[noise]
-    options = {} if noise == "depends on x" else {"likelihood": "gaussian"}
+    options = {} if noise.startswith("depends on x") else {"likelihood": "gaussian"}
     (more, _), (few, _) = (fitted(y, grows, warm, **options) for grows in (True, False))
     assert isinstance(more.model.likelihood, likelihood) and isinstance(few.model.likelihood, likelihood)
     assert len(few.model.posterior.Z) == FEW < 2 * FEW < len(more.model.posterior.Z) <= MORE
@@ -100,7 +113,7 @@ def test_the_bound_rises_and_predictions_are_better_under_every_noise(noise):
     truth = (np.sin(3 * new[:, 0]) * np.cos(3 * new[:, 1]) - y.mean()) / y.std()
     with jax.enable_x64(True):
         predictors: list[Any] = [more.predictor, few.predictor]
-        means = [each.parts[0] if noise == "depends on x" else each for each in predictors]
+        means = [each.parts[0] if noise.startswith("depends on x") else each for each in predictors]
         errors = [float(np.mean((np.asarray(mean(jax.numpy.asarray(new))[0]) - truth) ** 2)) for mean in means]
     assert errors[0] < errors[1]
 
@@ -237,7 +250,7 @@ def test_iterations_with_more_points_are_in_float32_where_its_gradient_is_right(
     monkeypatch.setattr(growth, "maximise", watched)
     monkeypatch.setattr(objectives, "LEADS", leads)
     y, warm, _ = TARGETS[noise]
-    result, _ = fitted(y, True, warm, **({} if noise == "depends on x" else {"likelihood": "gaussian"}))
+    result, _ = fitted(y, True, warm, **({} if noise.startswith("depends on x") else {"likelihood": "gaussian"}))
     assert seen == [leads > 0] and len(result.model.posterior.Z) > FEW
     assert result.notes.count(precision.FLOAT32_NOTE) == seen.count(True)  # no other part of this fit is in float32
 

@@ -23,10 +23,10 @@ from pseudopoint.optimise.fullbatch import FitError
 from pseudopoint.params import cast
 from pseudopoint.posteriors import Model
 from pseudopoint.recipes.growth import Ended, as_it_is
+from pseudopoint.recipes.noise_choice import _gain_for_rows_left_out, with_tails_that_pay
 from pseudopoint.recipes.prior import LengthscalePrior
 from pseudopoint.recipes.refit import refit
 from pseudopoint.recipes.settings import HeavyTails, Trial
-from pseudopoint.recipes.tails import _gain_for_rows_left_out, with_tails_that_pay
 
 pytestmark = pytest.mark.edge
 

@@ -23,7 +23,7 @@ from ..likelihoods import AbstractLikelihood, Gaussian
 from ..posteriors import Marginals, Model
 from .exact import row_noise
 
-__all__ = ["LeftOut", "by_rows", "leave_one_out", "loo_log_density", "marginals_of_rows"]
+__all__ = ["LeftOut", "by_rows", "expected_squares", "leave_one_out", "loo_log_density", "marginals_of_rows"]
 
 BLOCK = 2**20  # numbers of the features of a block of rows
 
@@ -62,6 +62,12 @@ def marginals_of_rows(predictor: Any, data: Dataset) -> tuple[np.ndarray, np.nda
     """Mean and variance of f at the rows by a `Predictor`, each [N]."""
     mean, variance = by_rows(_moments, predictor, data)
     return mean, variance
+
+
+def expected_squares(predictor: Any, data: Dataset) -> Float[np.ndarray, " N"]:
+    """E (yᵢ − f(xᵢ))² at the rows by a `Predictor`."""
+    mean, variance = marginals_of_rows(predictor, data)
+    return (np.asarray(data.y, float) - mean) ** 2 + np.maximum(variance, 0)
 
 
 def by_rows(function: Callable[..., Any], at: Any, data: Dataset, *columns: np.ndarray) -> Float[np.ndarray, "... N"]:

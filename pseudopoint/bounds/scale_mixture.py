@@ -11,7 +11,14 @@ from scipy.optimize import minimize
 from scipy.special import digamma, gammaln
 from scipy.stats import norm, t
 
-__all__ = ["DEGREES", "best_scale_and_degrees", "expected_precisions", "gain_over_normal", "mixture_terms"]
+__all__ = [
+    "DEGREES",
+    "best_scale_and_degrees",
+    "expected_precisions",
+    "gain_over_normal",
+    "log_precision_terms",
+    "mixture_terms",
+]
 
 DEGREES = (2.1, 200.0)  # of freedom: the variance of y exists, and Student-t noise is normal for all purposes
 LEAST_VARIANCE = 1e-8
@@ -24,15 +31,18 @@ def expected_precisions(squared: PerRow, variance: float | PerRow, degrees: floa
     return (degrees + 1) / (degrees + squared / variance)
 
 
+def log_precision_terms(precision: PerRow, degrees: float) -> PerRow:
+    """½ E log ρᵢ − KL[q(ρᵢ) ‖ p(ρᵢ)] at the q(ρᵢ) of shape a = (ν + 1)/2 and mean r = E ρᵢ; with h = ν/2
+    log Γ(a)/Γ(h) + h log h − a log(a/r) − h r + a."""
+    a, h, r = 0.5 * (degrees + 1), 0.5 * degrees, precision
+    return gammaln(a) - gammaln(h) + h * np.log(h) - a * np.log(a / r) - h * r + a
+
+
 def mixture_terms(precision: PerRow, weight: PerRow, variance: float, degrees: float) -> float:
     """What the bound has beside that of a Gaussian likelihood of variance σ² for rows of the weights wᵢ E ρᵢ:
-        Σ wᵢ [½ E log ρᵢ − KL[q(ρᵢ) ‖ p(ρᵢ)] + ½ (E ρᵢ − 1) log 2πσ²]
-    at the q(ρᵢ) of shape a = (ν + 1)/2 and mean E ρᵢ. With r = E ρᵢ and h = ν/2, ½ E log ρ − KL is
-        log Γ(a)/Γ(h) + h log h − a log(a/r) − h r + a.
-    """
-    a, h, r = 0.5 * (degrees + 1), 0.5 * degrees, precision
-    own = gammaln(a) - gammaln(h) + h * np.log(h) - a * np.log(a / r) - h * r + a
-    return float(weight @ (own + 0.5 * (r - 1) * np.log(2 * np.pi * variance)))
+    Σ wᵢ [½ E log ρᵢ − KL[q(ρᵢ) ‖ p(ρᵢ)] + ½ (E ρᵢ − 1) log 2πσ²]."""
+    own = log_precision_terms(precision, degrees)
+    return float(weight @ (own + 0.5 * (precision - 1) * np.log(2 * np.pi * variance)))
 
 
 def best_scale_and_degrees(squared: PerRow, weight: PerRow, variance: float, degrees: float) -> tuple[float, float]:

@@ -15,6 +15,7 @@ from ..likelihoods import (
     Gamma,
     Gaussian,
     Heteroscedastic,
+    HeteroscedasticStudentT,
     Laplace,
     NegativeBinomial,
     Ordinal,
@@ -67,6 +68,9 @@ REGRESSION: dict[str, Callable[[float], Target]] = {
     "auto": lambda noise: Target("auto", lambda y, w: Gaussian(noise), "real", known_noise=True),
     "gaussian": lambda noise: Target("gaussian", lambda y, w: Gaussian(noise), "real", known_noise=True),
     "heteroscedastic": lambda noise: Target("heteroscedastic", lambda y, w: Heteroscedastic(noise**0.5), "real"),
+    "heteroscedastic_student_t": lambda noise: Target(
+        "heteroscedastic_student_t", lambda y, w: HeteroscedasticStudentT(noise**0.5), "real"
+    ),
     "student_t": lambda noise: Target("student_t", lambda y, w: StudentT(noise**0.5), "real"),
     "laplace": lambda noise: Target("laplace", lambda y, w: Laplace((noise / 2) ** 0.5), "real"),
     "poisson": lambda _: Target("poisson", lambda y, w: Poisson(_mean(y, w)), "counts"),

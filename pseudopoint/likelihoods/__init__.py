@@ -9,4 +9,5 @@ from .multiclass import *
 from .offset import *
 from .positive import *
 from .robust import *
+from .varying import *
 from .warped import *

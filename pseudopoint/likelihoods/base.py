@@ -49,8 +49,10 @@ class AbstractLikelihood(Readable):
     has_constant: ClassVar[bool] = False
     # Whether y = f + noise, f the first latent function: E[y | f] = f.
     additive: ClassVar[bool] = False
-    # Whether y = f₁ + N(0, scale² e^{2f₂}): a Gaussian likelihood for f₁ given f₂, so that two fits in turn learn both.
+    # Whether y = f₁ + N(0, scale² e^{2f₂}): a Gaussian likelihood for f₁ given f₂, so that two fits in turn learn both;
+    # and whether such noise is Student-t instead, whose rows have precisions besides.
     varying_noise: ClassVar[bool] = False
+    heavy_tails: ClassVar[bool] = False
     # Whether y counts what a rate makes, y ~ p(y | f + log E) for an exposure E, with log p(y | f + log E) equal to
     # E log p(y/E | f) up to a constant.
     rates: ClassVar[bool] = False

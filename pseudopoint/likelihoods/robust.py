@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import gammaln, log_ndtr, ndtr
 from jaxtyping import Float
+from scipy.special import ndtr as normal_cdf
 from scipy.special import stdtr
 
 from ..params import Number, positive
@@ -16,13 +17,33 @@ from .quadrature import expect_inverse, expect_log1p
 __all__ = ["Laplace", "StudentT"]
 
 QUARTILE = 0.6745  # of a standard normal variable
+# Nodes of log ρ: the logarithm of what is beyond them, their number and largest step, and the log of a weight that
+# matters to a distribution function.
+TAIL, RHOS, STEP, LEAST_LOG = 20.0, 96, 0.45, -21.0
+
+
+def precisions(xp: Any, degrees: Any) -> tuple[Any, Any]:
+    """log ρ and log weights for ρ ~ Gamma(h, h), h = ν/2, over which Student-t noise is a mixture of normal ones: the
+    trapezoidal rule in log ρ, whose density is analytic. Of rows far away ρ is small. `xp` is jax.numpy or numpy."""
+    h = 0.5 * degrees
+    x = xp.log1p(xp.sqrt(2 * TAIL / h) + TAIL / h) - xp.minimum(STEP, 0.9 / xp.sqrt(h)) * xp.arange(RHOS)
+    log_weight = h * (x - xp.exp(x))
+    top = xp.max(log_weight)
+    return x, log_weight - top - xp.log(xp.sum(xp.exp(log_weight - top)))
+
+
+def likely_precisions(degrees: Any) -> list[tuple[float, float]]:
+    """ρ and weights, but for those that matter to no distribution function."""
+    log_rho, log_weight = precisions(np, degrees)
+    matter = log_weight > LEAST_LOG
+    return list(zip(np.exp(log_rho[matter]), np.exp(log_weight[matter]), strict=True))
 
 
 class AbstractAdditive(AbstractLikelihood):
-    """y = f + scale · t, with the density of t symmetric about 0."""
+    """y = f + scale · t, with the density of t symmetric about 0. `scale` is one number, or one a row."""
 
     additive: ClassVar[bool] = True
-    scale: Float[Number, ""] = positive(1e-4, default=0.3)
+    scale: PerRow = positive(1e-4, default=0.3)
 
     @abstractmethod
     def _spread(self) -> Any:
@@ -54,16 +75,19 @@ class StudentT(AbstractAdditive):
         """ς² ν/(ν − 2)."""
         return self.scale**2 * self.degrees / (self.degrees - 2)
 
+    def _highest(self):
+        """log p(y | y)."""
+        nu = self.degrees
+        return gammaln(0.5 * (nu + 1)) - gammaln(0.5 * nu) - 0.5 * jnp.log(jnp.pi * nu) - jnp.log(self.scale)
+
     def log_prob(self, f: PerRow, y: PerRow) -> PerRow:
         """log Γ(½(ν + 1)) − log Γ(½ν) − ½ log πνς² − ½(ν + 1) log(1 + (y − f)²/(νς²))."""
-        nu = self.degrees
-        constant = gammaln(0.5 * (nu + 1)) - gammaln(0.5 * nu) - 0.5 * jnp.log(jnp.pi * nu * self.scale**2)
-        return constant - 0.5 * (nu + 1) * jnp.log1p((y - f) ** 2 / (nu * self.scale**2))
+        return self._highest() - 0.5 * (self.degrees + 1) * jnp.log1p(((y - f) / self.scale) ** 2 / self.degrees)
 
     def expectation(self, mean: PerRow, variance: PerRow, y: PerRow) -> PerRow:
         """log p(y | y) − ½(ν + 1) E log(1 + (y − f)²/(νς²)), in closed form (`expect_log1p`)."""
         scale = jnp.sqrt(self.degrees) * self.scale
-        return self.log_prob(y, y) - 0.5 * (self.degrees + 1) * expect_log1p(y - mean, variance, scale)
+        return self._highest() - 0.5 * (self.degrees + 1) * expect_log1p(y - mean, variance, scale)
 
     def normal(self, mean: PerRow, variance: PerRow) -> Moments:
         """mean, variance + ς² (1 + (z² + 1)/(4ν))² with z = 0.6745: normal noise with the quartiles of this noise
@@ -73,6 +97,11 @@ class StudentT(AbstractAdditive):
 
     def cdf(self, f: PerRow, y: PerRow) -> PerRow:
         return stdtr(self.degrees, (y - f) / self.scale)
+
+    def predictive_cdf(self, mean: PerRow, variance: PerRow, y: PerRow) -> PerRow:
+        """E Φ((y − mean)/√(variance + ς²/ρ)) over ρ ~ Gamma(ν/2, ν/2)."""
+        noise, parts = self.scale**2, likely_precisions(self.degrees)
+        return sum(weight * normal_cdf((y - mean) / np.sqrt(variance + noise / rho)) for rho, weight in parts)
 
     def majoriser(self, mean: PerRow, variance: PerRow, y: PerRow, slopes: Slopes) -> PerRow:
         """ω = E[(ν + 1)/(νς² + (y − f)²)], the precision of the scale mixture (methods d.3)."""

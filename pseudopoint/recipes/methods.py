@@ -4,7 +4,6 @@ import logging
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 import jax
 import numpy as np
@@ -35,7 +34,9 @@ from ..starts.inducing import RACE_ROWS
 from .ends import at_once, finish, finish_exact, finish_profile, fitted_by, settle
 from .families import FAMILIES, family_steppers, prior_q, steps_and_rate
 from .growth import Ended, affordable_points, as_it_is, most_points, with_more_points
-from .noise import fit_noise, noise_may_vary, with_noise_that_pays
+from .heavy_noise import with_heavy_tails
+from .noise import fit_noise
+from .noise_choice import noise_is_open, with_noise_that_pays
 from .objectives import (
     EXACT_SAMPLE,
     ROUGH,
@@ -64,7 +65,7 @@ from .starts import (
     start_sparse,
     with_learned_q,
 )
-from .tails import fit_tails, with_tails_that_pay
+from .tails import fit_tails, noise_variance
 
 LOG = logging.getLogger(__name__)
 
@@ -93,19 +94,19 @@ def fit_model(
     refuse_unfit_priors(model, settings)
     prior = LengthscalePrior.around(model.kernel, settings)
     LOG.info("fitting by the method %s", method)
-    if warm is None or warm.tails is None:
-        ended = _with_noise_of_rows(run(model, data, settings, prior, progress, warm), data, settings, prior, method)
-    elif method == "svgp":
-        noise: Any = warm.model.likelihood.gaussian_noise
-        model = cast(Model(kernel, StudentT(float(noise) ** 0.5, warm.tails.degrees)), data.X.dtype)
+    tails = None if warm is None else warm.tails
+    if warm is not None and tails is not None and method == "svgp":
+        model = cast(Model(kernel, StudentT(noise_variance(warm.model) ** 0.5, tails.degrees)), data.X.dtype)
         ended = Ended(_fit_minibatches(model, data, settings, prior, progress, warm), as_it_is)
-    elif noise_may_vary(settings, method, data):
+    elif noise_is_open(settings, method, likelihood, data):
         normal = run(model, data, settings, prior, progress, warm)
-        ended = _with_noise_of_rows(normal, data, settings, prior, method)
-        by_tails = partial(fit_tails, run, model, data, settings, prior, None, warm)
-        ended = with_tails_that_pay(normal, ended, data, warm.tails, by_tails)
-    else:
+        by_tails = partial(fit_tails, run, model, data, settings, prior, None)
+        ended = with_noise_that_pays(normal, data, settings, prior, warm, by_tails)
+    elif warm is not None and tails is not None:
         ended = fit_tails(run, model, data, settings, prior, progress, warm)
+    else:
+        fitted = run(model, data, settings, prior, progress, warm)
+        ended = Ended(fitted, partial(_more_points, data, settings, prior))
     fitted = ended.fitted
     if (M := most_points(fitted, data, settings, method)) > len(fitted.model.posterior.Z):
         fitted = ended.more(fitted, M)
@@ -114,15 +115,9 @@ def fit_model(
     return fitted._replace(method=method, reason=reason + fitted.reason, log_prior=log_prior(fitted.model, settings))
 
 
-def _with_noise_of_rows(fitted: Fitted, data, settings, prior, method: str) -> Ended:
-    """The fit, with noise that depends on x where that pays, and how it has more points."""
-    likelihood = fitted.model.likelihood
-    normal = likelihood.gaussian_noise is not None
-    if settings.posterior != "whitened" or not normal and (likelihood.latents > 1 or likelihood.varying_noise):
-        return Ended(fitted, as_it_is)
-    if normal and likelihood.mean_function is None and noise_may_vary(settings, method, data):
-        return with_noise_that_pays(fitted, data, settings, prior)
-    return Ended(fitted, lambda fitted, M: with_more_points(fitted, data, settings, prior, M))
+def _more_points(data, settings, prior, fitted: Fitted, M: int) -> Fitted:
+    several = fitted.model.likelihood.latents > 1
+    return fitted if several else with_more_points(fitted, data, settings, prior, M)
 
 
 def _chosen(settings, likelihood, N: int) -> tuple[str, str, Fit]:
@@ -234,13 +229,15 @@ def _maximised(bound, prior, model, data, settings, progress, notes, **options) 
 
 
 def _fit_varying(first: Fit, model, data, settings, prior, progress, warm=None) -> Fitted:
-    """Noise that depends on x: the fit `first` with one variance, and two Gaussian processes in turn (`fit_noise`)."""
+    """Noise that depends on x: the fit `first` with one variance, two Gaussian processes in turn (`fit_noise`), and
+    heavy tails besides if the likelihood has them (`with_heavy_tails`)."""
     inside, constant = model.likelihood.parts()
     of_f = None if constant is None else np.asarray(constant) * np.asarray([1, 0], data.X.dtype)
     centred = data if of_f is None else replace(data, y=np.asarray(data.y) - of_f[0])
     one = cast(Model(model.kernel, Gaussian(np.asarray(inside.scale) ** 2)), data.X.dtype)
     settings = settings._replace(num_inducing=settings.num_inducing or choose_num_inducing(len(data)))  # to stay
-    fitted = fit_noise(first(one, centred, settings, prior, progress, warm), centred, settings, prior).fitted
+    varying = fit_noise(first(one, centred, settings, prior, progress, warm), centred, settings, prior)
+    fitted = with_heavy_tails(varying, centred, settings, prior)[0] if inside.heavy_tails else varying.fitted
     # A constant mean of the second function is in the scale.
     likelihood = model.likelihood.with_parts(fitted.model.likelihood, of_f)
     return fitted._replace(model=Model(fitted.model.kernel, likelihood, fitted.model.posterior))

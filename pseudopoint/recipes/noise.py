@@ -8,19 +8,26 @@ small, most of all where f follows single rows. (Goldberg et al. 1998; Kersting 
 is that of Lázaro-Gredilla and Titsias 2011; methods h.)
 """
 
-import logging
-import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float
 
-from ..bounds import LeftOut, collapsed, leave_one_out, loo_log_density, marginals_of_rows
+from ..bounds import (
+    LeftOut,
+    best_scale_and_degrees,
+    collapsed,
+    expected_precisions,
+    leave_one_out,
+    log_precision_terms,
+    loo_log_density,
+    marginals_of_rows,
+)
 from ..data import Dataset
 from ..kernels import AbstractKernel, Matern52
-from ..likelihoods import NOISE_FLOOR, Gaussian, Heteroscedastic, LogScale
-from ..optimise.fullbatch import FitError, OptimiseResult
+from ..likelihoods import NOISE_FLOOR, Gaussian, Heteroscedastic, HeteroscedasticStudentT, LogScale
+from ..optimise.fullbatch import OptimiseResult
 from ..optimise.named import held_points
 from ..params import cast
 from ..posteriors import Joined, Model, Whitened
@@ -28,11 +35,11 @@ from ..starts.hyperparameters import robust
 from ..starts.inducing import RACE_ROWS
 from .ends import divergence, settle
 from .families import prior_q
-from .growth import Ended, with_more_points
+from .growth import with_more_points
 from .objectives import OfBound, maximise
 from .prior import LengthscalePrior
 from .refit import refit
-from .settings import Fitted, Settings, Trial, choose_num_inducing, most_iterations
+from .settings import Fitted, Settings, choose_num_inducing, most_iterations
 from .starts import float32_start_on_sample, start_sparse
 
 # log χ² of one degree of freedom: the mean and the variance of ½ log (e/sd)², e ~ N(0, sd²).
@@ -40,14 +47,61 @@ MEAN, VARIANCE = -0.6352, float(np.pi**2 / 8)
 LEAST = 1e-2  # of its standard deviation: the smallest residual that the start of g distinguishes
 LEAST_SIGNAL = 0.1  # variance of g at the start
 POINTS, ITERATIONS = 100, 50  # of g, of which each row tells little
-FEWEST = 50  # rows from which their noise is studied
 ROWS = RACE_ROWS  # of which its kernel is learned
 LEAST_NOISE = 0.05  # share of the rows with less noise than a start in float32 has to resolve
 # So many times as large squared errors of rows left out are too many: as those under one variance, and as those of the
 # mean of all rows, which extreme outliers do not exceed by much.
 WORSE, WORSE_THAN_MEAN = 2.0, 1.1
-LOG = logging.getLogger(__name__)
 REFIT, ROUNDS = 6, 1  # iterations of f under the noise of g, and how often
+
+PerRow = Float[np.ndarray, " N"]
+
+
+class Turns(NamedTuple):
+    """f and g, each fitted to what the other leaves, and the start of g. Heavy tails have ν degrees of freedom, and the
+    rows the precisions E ρᵢ beside those of g (methods h.5); normal noise has ν = ∞ and E ρᵢ = 1."""
+
+    f: Fitted
+    g: Fitted
+    start: OptimiseResult
+    degrees: float = np.inf
+    precision: PerRow | float = 1.0
+
+    @property
+    def scale(self) -> float:
+        """s."""
+        likelihood: Any = self.g.model.likelihood
+        return float(likelihood.scale)
+
+    def of(self, data: Dataset) -> Dataset:
+        """The rows with the noise variances 1/(E ρᵢ E s⁻²e^{−2g}) = s² e^{2μ − 2v}/E ρᵢ under q(g)."""
+        mean, variance = marginals_of_rows(self.g.predictor, data)
+        return rows_of(data, data.y, self.scale**2 * np.exp(2 * (mean - variance)) / self.precision)
+
+    def without_rows(self, data: Dataset) -> tuple[LeftOut, LeftOut]:
+        """f and g without each row."""
+        left = left_out(self.f, self.of(data))
+        return left, leave_one_out(self.g.predictor, self.g.model.likelihood, self.residuals(data, left))
+
+    def residuals(self, data: Dataset, left: LeftOut) -> Dataset:
+        """Residuals of rows left out times √E ρᵢ, with the variance of f there, times E ρᵢ, as their known one."""
+        root = np.sqrt(self.precision)
+        return rows_of(data, root * (np.asarray(data.y) - left.mean), self.precision * left.variance)
+
+    def settled(self, data: Dataset) -> "Turns":
+        """With the best q(g) for what f leaves; and before it, of heavy tails, with s, ν and E ρᵢ."""
+        left = left_out(self.f, self.of(data))
+        turns = self._with_precisions(data, left) if np.isfinite(self.degrees) else self
+        return turns._replace(g=_settled(turns.g.model, turns.residuals(data, left), self.start))
+
+    def _with_precisions(self, data: Dataset, left: LeftOut) -> "Turns":
+        """The variance of f counts as noise: the distances of the rows in the fit itself would be too small."""
+        own = np.asarray(self._replace(precision=1.0).of(data).noise, float)
+        squared, model = (np.asarray(data.y, float) - left.mean) ** 2 / (own + left.variance), self.g.model
+        variance, degrees = best_scale_and_degrees(squared, np.asarray(data.weight, float), 1.0, self.degrees)
+        likelihood = cast(LogScale(self.scale * variance**0.5, 0.0), data.X.dtype)
+        g = self.g._replace(model=Model(model.kernel, likelihood, model.posterior))
+        return self._replace(g=g, degrees=degrees, precision=expected_precisions(squared, variance, degrees))
 
 
 class VaryingNoise(NamedTuple):
@@ -60,7 +114,8 @@ class VaryingNoise(NamedTuple):
     constant: float
     error: float
     misses: bool = False
-    parts: tuple[Fitted, Fitted, OptimiseResult] | None = None  # f and g, where f was fitted again, and g's start
+    turns: Turns | None = None  # where f was fitted again
+    without_rows: tuple[LeftOut, LeftOut] | None = None
 
     @property
     def pays(self) -> bool:
@@ -90,44 +145,48 @@ def fit_noise(
     gain less than one standard error by the noise of g: `fitted` is returned, with what these rows tell. Raises
     FitError.
     """
-    data = _rows(data, data.y, 0.0)
-    constant, left = _left_out(fitted, data)
-    rows, before = _residuals(data, left), left
+    data = rows_of(data, data.y, 0.0)
+    before = left_out(fitted, data)
+    constant = loo_log_density(fitted.model.likelihood, data, before)
+    rows = rows_of(data, np.asarray(data.y) - before.mean, before.variance)
     start = _noise_fit(rows, fitted, settings)
     if if_it_may_pay:
         first = _tried(fitted, start, rows, constant, settings)
         if first.varying - first.constant < first.error:
             return first
-    noise, result = _settled(start.model, rows, start), fitted
+    turns = Turns(fitted, _settled(start.model, rows, start), start)
     for _ in range(ROUNDS):
-        most = most_iterations(settings, len(data), len(fitted.model.posterior.Z)) // 10 + 1
-        result = _refit(result, data, noise, settings, prior, min(REFIT, most))
-        _, left = _left_out(result, _with_noise(data, noise))
-        rows = _residuals(data, left)
-        noise = _settled(noise.model, rows, start)
-    result = _refit(result, data, noise, settings, prior, 0)
-    _, left = _left_out(result, _with_noise(data, noise))
-    g = leave_one_out(noise.predictor, noise.model.likelihood, rows)
-    varying = loo_log_density(noise.model.likelihood, _residuals(data, left), g)
+        turns = refitted(turns, data, settings, prior, few_iterations(fitted, data, settings)).settled(data)
+    turns = refitted(turns, data, settings, prior, 0)
+    left, g = turns.without_rows(data)
+    varying = loo_log_density(turns.g.model.likelihood, turns.residuals(data, left), g)
     squared = [float(np.asarray(data.weight) @ (np.asarray(data.y) - each.mean) ** 2) for each in (left, before)]
     missed = squared[0] > WORSE * squared[1] or misses(data, left.mean)
-    return _chosen(fitted, result, noise, start, data, varying, constant)._replace(misses=missed)
+    sums = _sums(data, varying, constant)
+    note = _told(sums, data.total_weight)
+    both = both_functions(fitted, turns, data)
+    both = both._replace(notes=(*fitted.notes, note))
+    return VaryingNoise(both, *sums, missed, turns, (left, g))
+
+
+def few_iterations(fitted: Fitted, data: Dataset, settings: Settings) -> int:
+    """How many of f follow a change of its noise."""
+    most = most_iterations(settings, len(data), len(fitted.model.posterior.Z)) // 10 + 1
+    return min(REFIT, most)
 
 
 def with_points_of_f(
-    first: Fitted, varying: VaryingNoise, data: Dataset, settings: Settings, prior: LengthscalePrior, M: int
+    first: Fitted, turns: Turns, data: Dataset, settings: Settings, prior: LengthscalePrior, M: int
 ) -> Fitted:
     """The fit `first`, which is that of f and g, with more pseudo-points for f under the noise of g; g is then settled
     by what f leaves."""
-    assert varying.parts is not None
-    data = _rows(data, data.y, 0.0)
-    f, noise, start = varying.parts
-    more = with_more_points(f, _with_noise(data, noise), settings, prior, M, hold_noise=True)
+    data, f = rows_of(data, data.y, 0.0), turns.f
+    more = with_more_points(f, turns.of(data), settings, prior, M, hold_noise=True)
     if more is f:
         return first
-    _, left = _left_out(more, _with_noise(data, noise))
-    noise = _settled(noise.model, _residuals(data, left), start)
-    found = _both(first, _refit(more, data, noise, settings, prior, 0), noise, data)
+    turns = turns._replace(f=more).settled(data)
+    turns = refitted(turns, data, settings, prior, 0)
+    found = both_functions(first, turns, data)
     return found._replace(notes=(*first.notes, *more.notes[len(f.notes) :])) if found.bound > first.bound else first
 
 
@@ -151,64 +210,15 @@ def _sums(data: Dataset, varying, constant) -> tuple[float, float, float]:
     return float(weight @ varying), float(weight @ constant), float(np.sqrt(spread))
 
 
-def noise_may_vary(settings: Settings, method: str, data: Dataset) -> bool:
-    """Whether it is to be found out if the noise of a Gaussian fit depends on x: the settings leave the likelihood and
-    the optimiser open and have no priors, no noise is known, and rows and target are enough to tell."""
-    left_open = settings.likelihood == "auto" and settings.effort != "fast" and settings.optimiser == "auto"
-    left_open = left_open and not settings.priors
-    whole = method in ("exact", "collapsed") and settings.posterior == "whitened" and settings.dtype != "float32"
-    enough = len(data) >= FEWEST and np.ptp(np.asarray(data.y)) > 0 and not np.any(np.asarray(data.noise) > 0)
-    return left_open and whole and bool(enough)
+def left_out(fitted: Fitted, data: Dataset) -> LeftOut:
+    """f without each row."""
+    return leave_one_out(fitted.predictor, fitted.model.likelihood, data, not fitted.model.posterior.points)
 
 
-def with_noise_that_pays(fitted: Fitted, data: Dataset, settings: Settings, prior: LengthscalePrior) -> Ended:
-    """The fit, under Gaussian noise and without a mean function, with noise that depends on x where rows left out are
-    predicted better, else as it is; with what was compared in `trials`."""
-    more = lambda fitted, M: with_more_points(fitted, data, settings, prior, M)
-    LOG.info("trying noise that depends on x")
-    began = time.perf_counter()
-    try:
-        varying = fit_noise(fitted, data, settings, prior, if_it_may_pay=True)
-    except FitError:
-        return Ended(fitted, more)
-    seconds, pays = time.perf_counter() - began, varying.pays
-    trials = (
-        Trial("noise", "one variance", varying.constant, not pays, 0.0),
-        Trial("noise", "depends on x", varying.varying, pays, seconds),
-    )
-    if not pays:
-        return Ended(fitted._replace(trials=trials), more)
-    points_of_f = lambda fitted, M: with_points_of_f(fitted, varying, data, settings, prior, M)
-    return Ended(varying.fitted._replace(trials=trials), points_of_f)
-
-
-def _left_out(fitted: Fitted, data: Dataset) -> tuple[Float[np.ndarray, " N"], LeftOut]:
-    """The log density of each row left out, and f there."""
-    model, exact = fitted.model, not fitted.model.posterior.points
-    left = leave_one_out(fitted.predictor, model.likelihood, data, exact)
-    return loo_log_density(model.likelihood, data, left), left
-
-
-def _residuals(data: Dataset, left: LeftOut) -> Dataset:
-    """Residuals of rows left out, with the variance of f there as their known one."""
-    return _rows(data, np.asarray(data.y) - left.mean, left.variance)
-
-
-def _rows(data: Dataset, y, noise) -> Dataset:
+def rows_of(data: Dataset, y, noise) -> Dataset:
     """The rows with another target and other noise variances."""
     arrays = (np.array(np.broadcast_to(x, len(data)), data.X.dtype) for x in (y, data.weight, noise))
     return Dataset(data.X, *arrays)
-
-
-def _with_noise(data: Dataset, noise: Fitted) -> Dataset:
-    """The rows with the noise variances 1/E s⁻²e^{−2g} = s² e^{2μ − 2v} under q(g)."""
-    mean, variance = marginals_of_rows(noise.predictor, data)
-    return _rows(data, data.y, _scale(noise) ** 2 * np.exp(2 * (mean - variance)))
-
-
-def _scale(noise: Fitted) -> float:
-    likelihood: Any = noise.model.likelihood
-    return float(likelihood.scale)
 
 
 def _noise_fit(rows: Dataset, fitted: Fitted, settings: Settings) -> OptimiseResult:
@@ -218,7 +228,7 @@ def _noise_fit(rows: Dataset, fitted: Fitted, settings: Settings) -> OptimiseRes
     least = LEAST**2 * (known + np.average(e**2, weights=rows.weight) + np.finfo(float).tiny)
     target = 0.5 * np.log(np.maximum(e**2, least)) - MEAN
     level = np.average(target, weights=rows.weight)
-    target = _rows(rows, target - level, 0.0).sample(ROWS, settings.seed)
+    target = rows_of(rows, target - level, 0.0).sample(ROWS, settings.seed)
     model = Model(_kernel_of_noise(fitted, target), Gaussian(VARIANCE))
     count = min(settings.num_inducing or choose_num_inducing(len(rows)), POINTS, len(target))
     own = settings._replace(num_inducing=count, inducing="kmeans", initial="robust", dtype="float64")
@@ -244,13 +254,13 @@ def _settled(model: Model, rows: Dataset, start: OptimiseResult) -> Fitted:
     return settle(start, model, rows, (), converged=True)
 
 
-def _refit(fitted: Fitted, data: Dataset, noise: Fitted, settings: Settings, prior, iterations: int) -> Fitted:
+def refitted(turns: Turns, data: Dataset, settings: Settings, prior: LengthscalePrior, iterations: int) -> Turns:
     """f under the noise of g, from where it ended; with no iterations its best q alone."""
-    model, data = fitted.model, _with_noise(data, noise)
+    model, data = turns.f.model, turns.of(data)
     floor = cast(Gaussian(NOISE_FLOOR), data.X.dtype)
     model = Model(model.kernel, floor, model.posterior)
     float32_start = _float32_start(model, data, settings) if iterations and model.posterior.points else None
-    return refit(model, data, settings, prior, iterations, 0.0, float32_start)
+    return turns._replace(f=refit(model, data, settings, prior, iterations, 0.0, float32_start))
 
 
 def _float32_start(model: Model, data: Dataset, settings: Settings) -> Callable[[Model], bool] | None:
@@ -260,23 +270,25 @@ def _float32_start(model: Model, data: Dataset, settings: Settings) -> Callable[
     return test and (lambda model: test(Model(model.kernel, least, model.posterior)))
 
 
-def _chosen(first: Fitted, f: Fitted, noise: Fitted, start, data: Dataset, varying, constant) -> VaryingNoise:
-    """The model of both, and what rows left out tell."""
-    weight = np.asarray(data.weight, float)
-    total, sums = np.sum(weight), _sums(data, varying, constant)
-    note = (
-        f"noise: log density of a row left out {sums[0] / total:.3f}, with one variance {sums[1] / total:.3f} "
-        f"(standard error of the difference {sums[2] / total:.3f})"
+def _told(sums: tuple[float, float, float], total: float) -> str:
+    varying, constant, error = (each / total for each in sums)
+    return (
+        f"noise: log density of a row left out {varying:.3f}, with one variance {constant:.3f} "
+        f"(standard error of the difference {error:.3f})"
     )
-    both = _both(first, f, noise, data)._replace(notes=(*first.notes, note))
-    return VaryingNoise(both, *sums, parts=(f, noise, start))
 
 
-def _both(first: Fitted, f: Fitted, noise: Fitted, data: Dataset) -> Fitted:
-    """The fit with model and predictor of both functions, and both forms of the bound of both."""
-    _, v = marginals_of_rows(noise.predictor, data)
+def both_functions(first: Fitted, turns: Turns, data: Dataset) -> Fitted:
+    """The fit `first` with model and predictor of both functions, and both forms of the bound of both."""
+    weight, f = np.asarray(data.weight, float), turns.f
+    _, v = marginals_of_rows(turns.g.predictor, data)
     # E log s²e^{2g} is log of the rows' noise, and 2v more.
-    less = float(np.asarray(data.weight, float) @ v + divergence(noise.model))
-    likelihood = cast(Heteroscedastic(_scale(noise)), data.X.dtype)
-    both = Model(f.model.kernel, likelihood, f.model.posterior), Joined((f.predictor, noise.predictor))
-    return first.refitted(Fitted(*both, "", "", f.bound - less, f.vfe - less, np.inf, (), 0, True, ()))
+    less = float(weight @ v + divergence(turns.g.model))
+    likelihood = Heteroscedastic(turns.scale)
+    if np.isfinite(turns.degrees):
+        precision = np.asarray(turns.precision)
+        less -= float(weight @ (log_precision_terms(precision, turns.degrees) - 0.5 * np.log(precision)))
+        likelihood = HeteroscedasticStudentT(turns.scale, turns.degrees)
+    both = Model(f.model.kernel, cast(likelihood, data.X.dtype), f.model.posterior)
+    predictor = Joined((f.predictor, turns.g.predictor))
+    return first.refitted(Fitted(both, predictor, "", "", f.bound - less, f.vfe - less, np.inf, (), 0, True, ()))

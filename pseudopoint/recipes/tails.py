@@ -7,7 +7,6 @@ an exact or collapsed fit. No step lowers the bound.
 """
 
 import logging
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -17,6 +16,7 @@ from jaxtyping import Float
 from ..bounds import (
     best_scale_and_degrees,
     expected_precisions,
+    expected_squares,
     gain_over_normal,
     leave_one_out,
     loo_log_density,
@@ -25,14 +25,13 @@ from ..bounds import (
 )
 from ..data import Dataset
 from ..likelihoods import NOISE_FLOOR, Gaussian, StudentT
-from ..optimise.fullbatch import FitError
 from ..params import cast
 from ..posteriors import Model
 from .growth import Ended, with_more_points
 from .noise import misses
 from .prior import LengthscalePrior
 from .refit import refit
-from .settings import Fitted, HeavyTails, Settings, Trial, most_iterations
+from .settings import Fitted, Settings, Trial, most_iterations
 from .starts import Warm
 
 DEGREES_AT_START = 4.0
@@ -55,7 +54,7 @@ class Tails(NamedTuple):
     @property
     def variance(self) -> float:
         """σ²."""
-        return _variance(self.gaussian.model)
+        return noise_variance(self.gaussian.model)
 
     def more(self, data: Dataset) -> float:
         """What the bound of the mixture has beside that of the Gaussian fit."""
@@ -116,8 +115,8 @@ def alternate(
     weight, precision = np.asarray(data.weight, float), np.ones(len(data))
     for left in reversed(range(rounds + 1)):
         model = fitted.model
-        squared = _expected_squares(fitted, data)
-        noise, degrees = best_scale_and_degrees(squared, weight, _variance(model), degrees)
+        squared = expected_squares(fitted.predictor, data)
+        noise, degrees = best_scale_and_degrees(squared, weight, noise_variance(model), degrees)
         precision = expected_precisions(squared, noise, degrees)
         model = Model(model.kernel, cast(Gaussian(noise), data.X.dtype), model.posterior)
         found = refit(model, weighted(data, precision), settings, prior, iterations if left else 0)
@@ -152,47 +151,6 @@ def fit_tails(run, start: Model, data: Dataset, settings: Settings, prior, progr
     return Ended(fitted._replace(notes=(*fitted.notes, note), trials=(trial,)), more)
 
 
-def with_tails_that_pay(
-    normal: Fitted, best: Ended, data: Dataset, tails: HeavyTails, fit: Callable[[], Ended]
-) -> Ended:
-    """Of `best`, the fit `normal` under one variance or what it became under noise that depends on x, and a `fit` under
-    Student-t noise the one that predicts rows left out better, with the trials of both.
-
-    The second fit is made only where it promises more. What it promises to gain over one variance is what it gained in
-    the search, for each row, or what a Student-t density gains for the errors of rows left out of `normal`, if that is
-    more.
-    """
-    trials = best.fitted.trials
-    constant = next((trial.evidence for trial in trials if trial.choice == "one variance"), -np.inf)
-    chosen = next((trial.evidence for trial in trials if trial.chosen), -np.inf)  # not the highest: that may be refused
-    gain = max(tails.gain * data.total_weight, _gain_for_rows_left_out(normal, data))
-    if np.isfinite(chosen) and constant + gain <= chosen:
-        promised = f"heavy tails promise to gain less, {gain / data.total_weight:.3f} nats a row over one variance"
-        return _with_note(best, f"noise: {promised}, and were not fitted")
-    LOG.info("fitting under noise of heavy tails")
-    try:
-        heavy = fit()
-    except FitError as error:
-        return _with_note(best, f"noise: heavy tails were left out, because their fit failed: {error}")
-    (trial,) = heavy.fitted.trials
-    wins = trial.evidence > chosen
-    kept = tuple(other._replace(chosen=other.chosen and not wins) for other in trials)
-    better = heavy if wins else best
-    return better._replace(fitted=better.fitted._replace(trials=(*kept, trial._replace(chosen=wins))))
-
-
-def _with_note(ended: Ended, note: str) -> Ended:
-    return ended._replace(fitted=ended.fitted._replace(notes=(*ended.fitted.notes, note)))
-
-
-def _gain_for_rows_left_out(fitted: Fitted, data: Dataset) -> float:
-    """What the best Student-t density gains over the best normal one for the standardised errors of rows left out."""
-    model, y = fitted.model, np.asarray(data.y, float)
-    left = leave_one_out(fitted.predictor, model.likelihood, data, not model.posterior.points)
-    squared = (y - left.mean) ** 2 / (left.variance + _variance(model))
-    return gain_over_normal(squared, np.asarray(data.weight, float), DEGREES_AT_START)
-
-
 def _first_precisions(
     warm: Model, data: Dataset, settings: Settings, prior: LengthscalePrior, degrees: float
 ) -> PerRow:
@@ -202,12 +160,7 @@ def _first_precisions(
     return tails.of_new_rows(data)
 
 
-def _expected_squares(fitted: Fitted, data: Dataset) -> PerRow:
-    """E (yᵢ − f(xᵢ))² under q(f)."""
-    mean, variance = marginals_of_rows(fitted.predictor, data)
-    return (np.asarray(data.y, float) - mean) ** 2 + np.maximum(variance, 0)
-
-
-def _variance(model: Model) -> float:
+def noise_variance(model: Model) -> float:
+    """σ²."""
     noise: Any = model.likelihood.gaussian_noise
     return float(noise)

@@ -9,7 +9,16 @@ import jax.numpy as jnp
 import numpy as np
 from jax.tree_util import Partial
 
-from ..bounds import AtRows, constants_of, elbo_at, marginals_of_rows, row_noise
+from ..bounds import (
+    AtRows,
+    constants_of,
+    elbo_at,
+    expected_precisions,
+    expected_squares,
+    log_precision_terms,
+    marginals_of_rows,
+    row_noise,
+)
 from ..bounds.collapsed import both_forms
 from ..bounds.row_sums import feature_sums, statistics
 from ..compilation import program
@@ -35,6 +44,7 @@ from .objectives import padded_to_bucket
 MOST_POINTS = 12_000  # of a model with a point at each row: its W has the square of them
 FEATURES = 2e7  # numbers of the features of rows that are in memory together
 CONVERGED = 1e-9  # nats a row: where the search for q ends
+ROUNDS = 10  # of f and the precisions of new rows
 
 
 class Updated(NamedTuple):
@@ -73,13 +83,22 @@ def update(predictor: Any, likelihood: AbstractLikelihood, data: Dataset, at_row
 
 
 def update_varying(predictor: Joined, likelihood: Any, data: Dataset, at_rows: bool) -> Updated:
-    """`update` where noise depends on x: f is updated, and the noise held, as hyperparameters are."""
+    """`update` where noise depends on x: f is updated, and the noise held, as hyperparameters are. Of heavy tails the
+    new rows have precisions of their own (methods h.5), which are found with f in turn."""
     f, noise = predictor.parts
     mean, variance = (np.asarray(x) for x in marginals_of_rows(noise, data))
-    known = float(likelihood.scale) ** 2 * np.exp(2 * (mean - variance))
-    rows = Dataset(data.X, data.y, data.weight, jnp.asarray(known))
-    new = update(f, Gaussian(np.asarray(NOISE_FLOOR)), rows, at_rows)
-    less = float(np.asarray(data.weight) @ variance)  # E log s²e^{2g} is log of the rows' noise, and 2v more
+    own, weight = float(likelihood.scale) ** 2 * np.exp(2 * (mean - variance)), np.asarray(data.weight)
+    given = lambda precision: Dataset(data.X, data.y, data.weight, jnp.asarray(own / precision))
+    of_f = lambda rows: update(f, Gaussian(np.asarray(NOISE_FLOOR)), rows, at_rows)
+    less = float(weight @ variance)  # E log s²e^{2g} is log of the rows' noise, and 2v more
+    if not likelihood.heavy_tails:
+        new = of_f(given(1.0))
+    else:
+        new, degrees, precision = Updated(f, 0.0, 0.0), float(likelihood.degrees), np.ones(len(data))
+        for _ in range(ROUNDS):
+            precision = expected_precisions(expected_squares(new.predictor, data) / own, 1.0, degrees)
+            new = of_f(given(precision))
+        less -= float(weight @ (log_precision_terms(precision, degrees) - 0.5 * np.log(precision)))
     return Updated(Joined((new.predictor, noise)), new.value - less, new.standard - less)
 
 
