@@ -31,7 +31,7 @@ RegressionLikelihood = (
     | Literal["poisson", "negative_binomial", "gamma", "exponential", "beta", "ordinal"]
 )
 REGRESSION: dict[RegressionLikelihood, str] = {
-    "auto": "gaussian, heteroscedastic, student_t or heteroscedastic_student_t, as rows left out are predicted best",
+    "auto": "gaussian; student_t, heteroscedastic or both where outliers, and rows left out, show it",
     "gaussian": "real targets, noise of one variance",
     "heteroscedastic": "real targets, noise that depends on the inputs",
     "heteroscedastic_student_t": "real targets, noise that depends on the inputs and has outliers",

@@ -105,8 +105,9 @@ def check_expectation_at(case: Case, at: Points, tolerance: float) -> None:
 
 
 def check_log_density(case: Case) -> None:
-    for at in (ordinary(case.likelihood), wide(case.likelihood)):
-        check_log_density_at(case, at, 1e-3 if case.likelihood.heavy_tails else integrals(case.likelihood))
+    for where, of_tails in ((ordinary, 1e-6), (wide, 1e-4)):
+        tolerance = of_tails if case.likelihood.heavy_tails else integrals(case.likelihood)
+        check_log_density_at(case, where(case.likelihood), tolerance)
 
 
 def check_log_density_at(case: Case, at: Points, tolerance: float) -> None:
@@ -134,7 +135,7 @@ def far_out(likelihood: AbstractLikelihood) -> tuple[Points, float]:
     # E e^{−f}-like peaks of Beta's density lie beyond its tails' digits; Softmax's inner rule is made for √v ≤ 5, and
     # its truth for v ≤ 5. A log scale of heavy tails has fixed nodes, and its
     # truth no digits of a peak whose scale is e^{−30}.
-    tolerance = {"Beta": 1e-6, "Softmax": 1e-6, "HeteroscedasticStudentT": 1e-3}.get(name, 1e-9)
+    tolerance = {"Beta": 1e-6, "Softmax": 1e-6, "HeteroscedasticStudentT": 1e-4}.get(name, 1e-9)
     variances = (1e-6, 1.0, 4.0) if name in ("Softmax", "HeteroscedasticStudentT") else (1e-6, 1.0, 400.0)
     return points(likelihood, variances, 8.0 if likelihood.heavy_tails else 30.0), tolerance
 

@@ -246,13 +246,13 @@ def heteroscedastic(scale: float) -> Truth:
 
 
 def student_t_of_scale(scale: float, degrees: float) -> Truth:
-    """y = f₁ + s e^{f₂} t. Given f₂ it is Student's; f₂ is on a grid of steps of 0.125 standard deviations: the nearest
-    singularity of the density in f₂ is π/2 away, so that the error is e^{−π²/(0.125√v)}."""
+    """y = f₁ + s e^{f₂} t. Given f₂ it is Student's; f₂ is on a grid of steps of 0.25 standard deviations: the nearest
+    singularity of the density in f₂ is π/2 away, so that the error is e^{−π²/(0.25√v)}."""
 
     def given(f2: Any) -> Any:
         return one_latent(lambda f: stats.t(degrees, f, scale * np.exp(f2)))
 
-    t = np.linspace(-9, 9, 145)
+    t = np.linspace(-9, 9, 73)
     w = np.exp(-0.5 * t**2) / np.sum(np.exp(-0.5 * t**2))
     nodes = lambda mean, variance: mean[1] + np.sqrt(variance[1]) * t
     spread = lambda f2: (scale * np.exp(f2)) ** 2 * degrees / (degrees - 2)

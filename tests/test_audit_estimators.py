@@ -240,6 +240,7 @@ OF_ONE_TARGET = {
     "gaussian": (GPRegressor(**FAST), Y),
     "student_t": (GPRegressor(likelihood="student_t", **FAST), Y),
     "heteroscedastic": (GPRegressor(likelihood="heteroscedastic", **FAST), Y),
+    "heteroscedastic_student_t": (GPRegressor(likelihood="heteroscedastic_student_t", **FAST), Y),
     "outputs": (GPRegressor(**FAST), np.column_stack([Y, X[:, 1]])),
     "bernoulli": (GPClassifier(**FAST), CLASSES > 1),
     "softmax": (GPClassifier(**FAST), CLASSES),

@@ -184,6 +184,7 @@ def test_another_version_is_refused(kept, tmp_path):
         ({"optimiser": "Adam", "method": "auto"}, "optimiser='Adam' needs the rows in memory"),
         ({"method": "exact"}, "method='exact' needs the rows in memory"),
         ({"likelihood": "heteroscedastic", "method": "auto"}, "noise that depends on x needs the rows in memory"),
+        ({"likelihood": "heteroscedastic_student_t"}, "noise that depends on x needs the rows in memory"),
         ({"likelihood": "student_t", "method": "collapsed"}, "is for a Gaussian likelihood"),
     ],
 )

@@ -21,7 +21,8 @@ from likelihood_oracles import panels
 from likelihood_rows import ROWS, Rows, say
 from oracles import expect_normal
 from scipy.optimize import minimize_scalar
-from scipy.stats import multivariate_normal, norm
+from scipy.special import logsumexp
+from scipy.stats import multivariate_normal, norm, t
 
 from pseudopoint import likelihoods, warps
 from pseudopoint.data import dataset
@@ -33,6 +34,7 @@ from pseudopoint.likelihoods import (
     Gamma,
     Gaussian,
     Heteroscedastic,
+    HeteroscedasticStudentT,
     Laplace,
     NegativeBinomial,
     Offset,
@@ -376,3 +378,20 @@ def test_an_unknown_link_is_an_error():
 def test_classes_have_no_cdf():
     with pytest.raises(NotImplementedError, match="Bernoulli has no cdf"):
         Bernoulli().cdf(jnp.zeros(2), jnp.zeros(2))
+
+
+@pytest.mark.parametrize("at", [(200.0, 0.01, 100.0), (20.0, 0.1, 1000.0), (4.0, 0.25, 1e4), (4.0, 4.0, 10.0)])
+def test_the_tails_of_a_student_t_density_of_uncertain_scale_are_followed_up_to_large_scales(at):
+    """f₂ on a dense grid; its scale explains a row far away, however many standard deviations up."""
+    (degrees, variance, y), x = at, np.linspace(-10, 60, 100_001)
+    weight: Any = -0.5 * x**2
+    truth: Any = logsumexp(weight - logsumexp(weight) + t.logpdf(y, degrees, 0, np.exp(np.sqrt(variance) * x)))
+    ours = say(HeteroscedasticStudentT(1.0, degrees), np.zeros((2, 1)), np.array([[1e-12], [variance]]), np.array([y]))
+    assert abs(ours.log_density[0] - truth) < 1e-5
+
+
+@pytest.mark.parametrize("likelihood", [HeteroscedasticStudentT(0.4, 4.0), Ordinal([0.0, 1.0], 0.5), Laplace(0.3)])
+def test_a_wrapper_has_what_the_likelihood_inside_declares(likelihood):
+    declared = set(AbstractLikelihood.__annotations__) - {"has_constant"}
+    around = Offset(likelihood, np.zeros(likelihood.latents if likelihood.latents > 1 else ()))
+    assert {name: getattr(around, name) for name in declared} == {name: getattr(likelihood, name) for name in declared}

@@ -50,6 +50,7 @@ def fits():
 
 
 EACH = pytest.mark.parametrize("name", METHODS)
+BOTH = ("heteroscedastic", "heteroscedastic_student_t")
 
 
 @EACH
@@ -199,21 +200,23 @@ def test_a_kernel_object_is_in_the_units_of_the_table():
     assert np.mean(np.abs(np.log(std / other))) < 0.1
 
 
-def test_a_weight_is_a_repetition():
+@pytest.mark.parametrize("likelihood", BOTH)
+def test_a_weight_is_a_repetition(likelihood):
     X, y, _ = table(150)
     weight = np.tile([1.0, 2.0, 3.0], 50)
     whole = np.repeat(np.arange(150), weight.astype(int))
-    fit = lambda *rows: GPRegressor(likelihood="heteroscedastic", **METHODS["collapsed"], effort="fast").fit(*rows)
+    fit = lambda *rows: GPRegressor(likelihood=likelihood, **METHODS["collapsed"], effort="fast").fit(*rows)
     weighted, repeated = fit(X, y, weight), fit(X[whole], y[whole])
     np.testing.assert_allclose(weighted.predict(X, return_std=True), repeated.predict(X, return_std=True), rtol=1e-6)
 
 
 @pytest.mark.parametrize("target", ["constant", "smooth", "zeros"])
+@pytest.mark.parametrize("likelihood", BOTH)
 @EACH
-def test_targets_without_noise_end_in_finite_numbers(name, target):
+def test_targets_without_noise_end_in_finite_numbers(name, likelihood, target):
     X = table(80)[0]
     y = {"constant": np.full(80, 3.0), "smooth": np.sin(X[:, 0]), "zeros": np.maximum(X[:, 0], 0)}[target]
-    model = GPRegressor(likelihood="heteroscedastic", **METHODS[name], effort="fast").fit(X, y)
+    model = GPRegressor(likelihood=likelihood, **METHODS[name], effort="fast").fit(X, y)
     assert all(np.isfinite(part).all() for part in model.predict(X, return_std=True))
     assert np.abs(model.predict(X) - y).max() < 0.2
 

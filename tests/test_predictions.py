@@ -27,7 +27,7 @@ def of_likelihood():
     """A brief fit for each kind of target, and new rows."""
     (X, y), (rows, _) = table(), new_rows(6)
     targets = {"poisson": np.round(y - y.min()), "ordinal": np.digitize(y, np.quantile(y, [0.3, 0.7]))}
-    names = ("heteroscedastic", "student_t", "laplace", "poisson", "ordinal")
+    names = ("heteroscedastic", "heteroscedastic_student_t", "student_t", "laplace", "poisson", "ordinal")
     fits = {name: GPRegressor(likelihood=name, **BRIEF, effort="fast").fit(X, targets.get(name, y)) for name in names}
     return fits, rows
 
@@ -62,7 +62,7 @@ def test_the_covariance_has_the_variances_on_its_diagonal_and_is_that_of_drawn_f
     np.testing.assert_allclose(noise, own * np.eye(6), atol=0.05 * std.max() ** 2)
 
 
-@pytest.mark.parametrize("name", ["heteroscedastic", "student_t", "laplace"])
+@pytest.mark.parametrize("name", ["heteroscedastic", "heteroscedastic_student_t", "student_t", "laplace"])
 def test_every_real_target_has_a_covariance(of_likelihood, name):
     model, rows = of_likelihood[0][name], of_likelihood[1]
     covariance = model.predict(rows, return_cov=True)[1]

@@ -100,6 +100,7 @@ def test_a_table_keeps_its_encoder():
 LEARNED: dict[str, dict[str, Any]] = {
     "student_t": {"likelihood": "student_t", "effort": "fast"},
     "heteroscedastic": {"likelihood": "heteroscedastic", "effort": "fast"},
+    "heteroscedastic_student_t": {"likelihood": "heteroscedastic_student_t", "effort": "fast"},
     "target_warp='log'": {"target_warp": "log", "effort": "balanced"},
 }
 

@@ -16,8 +16,8 @@ __all__ = [
     "best_scale_and_degrees",
     "expected_precisions",
     "gain_over_normal",
-    "log_precision_terms",
     "mixture_terms",
+    "varying_mixture_terms",
 ]
 
 DEGREES = (2.1, 200.0)  # of freedom: the variance of y exists, and Student-t noise is normal for all purposes
@@ -31,7 +31,7 @@ def expected_precisions(squared: PerRow, variance: float | PerRow, degrees: floa
     return (degrees + 1) / (degrees + squared / variance)
 
 
-def log_precision_terms(precision: PerRow, degrees: float) -> PerRow:
+def _precision_terms(precision: PerRow, degrees: float) -> PerRow:
     """½ E log ρᵢ − KL[q(ρᵢ) ‖ p(ρᵢ)] at the q(ρᵢ) of shape a = (ν + 1)/2 and mean r = E ρᵢ; with h = ν/2
     log Γ(a)/Γ(h) + h log h − a log(a/r) − h r + a."""
     a, h, r = 0.5 * (degrees + 1), 0.5 * degrees, precision
@@ -41,8 +41,14 @@ def log_precision_terms(precision: PerRow, degrees: float) -> PerRow:
 def mixture_terms(precision: PerRow, weight: PerRow, variance: float, degrees: float) -> float:
     """What the bound has beside that of a Gaussian likelihood of variance σ² for rows of the weights wᵢ E ρᵢ:
     Σ wᵢ [½ E log ρᵢ − KL[q(ρᵢ) ‖ p(ρᵢ)] + ½ (E ρᵢ − 1) log 2πσ²]."""
-    own = log_precision_terms(precision, degrees)
+    own = _precision_terms(precision, degrees)
     return float(weight @ (own + 0.5 * (precision - 1) * np.log(2 * np.pi * variance)))
+
+
+def varying_mixture_terms(precision: PerRow, weight: PerRow, degrees: float) -> float:
+    """What the bound has beside that of a Gaussian likelihood whose noise variance in row i is σᵢ²/E ρᵢ:
+    Σ wᵢ [½ E log ρᵢ − KL[q(ρᵢ) ‖ p(ρᵢ)] − ½ log E ρᵢ]  (methods h.5)."""
+    return float(weight @ (_precision_terms(precision, degrees) - 0.5 * np.log(precision)))
 
 
 def best_scale_and_degrees(squared: PerRow, weight: PerRow, variance: float, degrees: float) -> tuple[float, float]:

@@ -27,7 +27,7 @@ def precisions(xp: Any, degrees: Any) -> tuple[Any, Any]:
     trapezoidal rule in log ρ, whose density is analytic. Of rows far away ρ is small. `xp` is jax.numpy or numpy."""
     h = 0.5 * degrees
     x = xp.log1p(xp.sqrt(2 * TAIL / h) + TAIL / h) - xp.minimum(STEP, 0.9 / xp.sqrt(h)) * xp.arange(RHOS)
-    log_weight = h * (x - xp.exp(x))
+    log_weight = h * (x - xp.expm1(x))
     top = xp.max(log_weight)
     return x, log_weight - top - xp.log(xp.sum(xp.exp(log_weight - top)))
 

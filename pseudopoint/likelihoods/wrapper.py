@@ -22,6 +22,7 @@ class AbstractWrapper(AbstractLikelihood):
     coupled = _same("coupled")
     additive = _same("additive")
     varying_noise = _same("varying_noise")
+    heavy_tails = _same("heavy_tails")
     shrinks = _same("shrinks")
     smooth = _same("smooth")
     curvature = _same("curvature")

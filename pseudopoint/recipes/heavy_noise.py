@@ -3,7 +3,7 @@
     y = f(x) + ε,   ε ~ N(0, s² e^{2g(x)}/ρ),   ρ ~ Gamma(ν/2, ν/2),   f and g Gaussian processes   (methods h.5)
 Given q(g) and q(ρ), the best q(f) is that of a Gaussian likelihood whose row i has the noise variance
 s² e^{2μ − 2v}/E ρᵢ. Given q(f) and q(ρ), a residual times √E ρᵢ tells of g what one of normal noise does. Given q(f)
-and q(g), the distances |yᵢ − fᵢ| in units of s e^{g} have a Student-t density, whose s and ν are learned.
+and q(g), residuals of rows left out have a Student-t density, whose s and ν are learned, and of which E ρᵢ follow.
 """
 
 import jax.numpy as jnp
@@ -23,14 +23,17 @@ LEAST = 1e-6  # share of a distribution function that it is computed to
 
 
 def promised(varying: VaryingNoise, data: Dataset) -> float:
-    """What a Student-t density gains over a normal one, nats, for the errors of rows left out of both functions, each
-    made a standard normal variable by its distribution function."""
+    """What a Student-t density gains over the standard normal one, nats, for the errors of rows left out of both
+    functions, each made a standard normal variable by its distribution function."""
     assert varying.turns is not None and varying.without_rows is not None
     mean, variance = (np.stack(both) for both in zip(*varying.without_rows, strict=True))
     likelihood = Heteroscedastic(np.asarray(varying.turns.scale))
     share = likelihood.predictive_cdf(mean, variance, np.asarray(data.y, float))
     z = ndtri(np.clip(share, LEAST, 1 - LEAST))
-    return gain_over_normal(z**2, np.asarray(data.weight, float), DEGREES_AT_START)
+    weight = np.asarray(data.weight, float)
+    spread = np.average(z**2, weights=weight)
+    of_spread = 0.5 * data.total_weight * (spread - 1 - np.log(spread))  # of the best normal density
+    return gain_over_normal(z**2, weight, DEGREES_AT_START) + float(of_spread)
 
 
 def with_heavy_tails(
@@ -47,7 +50,7 @@ def with_heavy_tails(
     turns = refitted(turns, data, settings, prior, 0)
     density = _of_rows_left_out(turns, data)
     note = (
-        f"noise: heavy tails besides, {turns.degrees:.2g} degrees of freedom; "
+        f"noise: heavy tails besides, {turns.degrees:.3g} degrees of freedom; "
         f"log density of a row left out {density / data.total_weight:.3f}"
     )
     fitted = both_functions(varying.fitted, turns, data)

@@ -83,7 +83,7 @@ def fit_model(
     """A model of `data` (standardised, [N, D]) by `settings.method`.
 
     `warm` is a better start than that of `kernel`, around which the prior of lengthscales is. Where it has heavy tails,
-    for a Gaussian likelihood, the noise is Student-t, unless rows left out tell that normal noise predicts better.
+    for a Gaussian likelihood, the noise is Student-t, unless rows left out tell that another noise predicts better.
 
     Raises FitError with cause and remedy when a covariance matrix cannot be factorised, the fit is not finite, or the
     method does not suit the likelihood.

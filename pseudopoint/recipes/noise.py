@@ -20,9 +20,9 @@ from ..bounds import (
     collapsed,
     expected_precisions,
     leave_one_out,
-    log_precision_terms,
     loo_log_density,
     marginals_of_rows,
+    varying_mixture_terms,
 )
 from ..data import Dataset
 from ..kernels import AbstractKernel, Matern52
@@ -58,11 +58,12 @@ PerRow = Float[np.ndarray, " N"]
 
 
 class Turns(NamedTuple):
-    """f and g, each fitted to what the other leaves, and the start of g. Heavy tails have ν degrees of freedom, and the
-    rows the precisions E ρᵢ beside those of g (methods h.5); normal noise has ν = ∞ and E ρᵢ = 1."""
+    """f and g, each fitted to what the other leaves, the residuals of g, and its start. Heavy tails have ν degrees of
+    freedom, and the rows the precisions E ρᵢ beside those of g (methods h.5); normal noise has ν = ∞ and E ρᵢ = 1."""
 
     f: Fitted
     g: Fitted
+    rows: Dataset
     start: OptimiseResult
     degrees: float = np.inf
     precision: PerRow | float = 1.0
@@ -80,8 +81,8 @@ class Turns(NamedTuple):
 
     def without_rows(self, data: Dataset) -> tuple[LeftOut, LeftOut]:
         """f and g without each row."""
-        left = left_out(self.f, self.of(data))
-        return left, leave_one_out(self.g.predictor, self.g.model.likelihood, self.residuals(data, left))
+        of_g = leave_one_out(self.g.predictor, self.g.model.likelihood, self.rows)
+        return left_out(self.f, self.of(data)), of_g
 
     def residuals(self, data: Dataset, left: LeftOut) -> Dataset:
         """Residuals of rows left out times √E ρᵢ, with the variance of f there, times E ρᵢ, as their known one."""
@@ -92,7 +93,8 @@ class Turns(NamedTuple):
         """With the best q(g) for what f leaves; and before it, of heavy tails, with s, ν and E ρᵢ."""
         left = left_out(self.f, self.of(data))
         turns = self._with_precisions(data, left) if np.isfinite(self.degrees) else self
-        return turns._replace(g=_settled(turns.g.model, turns.residuals(data, left), self.start))
+        rows = turns.residuals(data, left)
+        return turns._replace(g=_settled(turns.g.model, rows, self.start), rows=rows)
 
     def _with_precisions(self, data: Dataset, left: LeftOut) -> "Turns":
         """The variance of f counts as noise: the distances of the rows in the fit itself would be too small."""
@@ -154,7 +156,7 @@ def fit_noise(
         first = _tried(fitted, start, rows, constant, settings)
         if first.varying - first.constant < first.error:
             return first
-    turns = Turns(fitted, _settled(start.model, rows, start), start)
+    turns = Turns(fitted, _settled(start.model, rows, start), rows, start)
     for _ in range(ROUNDS):
         turns = refitted(turns, data, settings, prior, few_iterations(fitted, data, settings)).settled(data)
     turns = refitted(turns, data, settings, prior, 0)
@@ -286,8 +288,7 @@ def both_functions(first: Fitted, turns: Turns, data: Dataset) -> Fitted:
     less = float(weight @ v + divergence(turns.g.model))
     likelihood = Heteroscedastic(turns.scale)
     if np.isfinite(turns.degrees):
-        precision = np.asarray(turns.precision)
-        less -= float(weight @ (log_precision_terms(precision, turns.degrees) - 0.5 * np.log(precision)))
+        less -= varying_mixture_terms(np.asarray(turns.precision), weight, turns.degrees)
         likelihood = HeteroscedasticStudentT(turns.scale, turns.degrees)
     both = Model(f.model.kernel, cast(likelihood, data.X.dtype), f.model.posterior)
     predictor = Joined((f.predictor, turns.g.predictor))

@@ -6,7 +6,6 @@ these, Σ wᵢ E ρᵢ = Σ wᵢ, so that the bound in all else is that of a Gau
 an exact or collapsed fit. No step lowers the bound.
 """
 
-import logging
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -39,7 +38,6 @@ SHOWN = 2.0  # nats that heavy tails have to gain
 FEW = 600  # rows of which the first precisions of all are learned
 ROUNDS, REFIT = 3, 6  # of both steps on all rows, and iterations of each
 SETTLING = 8  # rounds with kernel and pseudo-points as they are
-LOG = logging.getLogger(__name__)
 
 PerRow = Float[np.ndarray, " N"]
 

@@ -15,9 +15,9 @@ from ..bounds import (
     elbo_at,
     expected_precisions,
     expected_squares,
-    log_precision_terms,
     marginals_of_rows,
     row_noise,
+    varying_mixture_terms,
 )
 from ..bounds.collapsed import both_forms
 from ..bounds.row_sums import feature_sums, statistics
@@ -44,7 +44,7 @@ from .objectives import padded_to_bucket
 MOST_POINTS = 12_000  # of a model with a point at each row: its W has the square of them
 FEATURES = 2e7  # numbers of the features of rows that are in memory together
 CONVERGED = 1e-9  # nats a row: where the search for q ends
-ROUNDS = 10  # of f and the precisions of new rows
+ROUNDS, SETTLED = 50, 1e-3  # of f and the precisions of new rows, and the change of these that ends them
 
 
 class Updated(NamedTuple):
@@ -83,8 +83,8 @@ def update(predictor: Any, likelihood: AbstractLikelihood, data: Dataset, at_row
 
 
 def update_varying(predictor: Joined, likelihood: Any, data: Dataset, at_rows: bool) -> Updated:
-    """`update` where noise depends on x: f is updated, and the noise held, as hyperparameters are. Of heavy tails the
-    new rows have precisions of their own (methods h.5), which are found with f in turn."""
+    """`update` where noise depends on x: f is updated, and the noise held, as hyperparameters are. Under heavy tails
+    each new row has a precision (methods h.4), the best one for q(f), which is found with q(f) in turn."""
     f, noise = predictor.parts
     mean, variance = (np.asarray(x) for x in marginals_of_rows(noise, data))
     own, weight = float(likelihood.scale) ** 2 * np.exp(2 * (mean - variance)), np.asarray(data.weight)
@@ -94,11 +94,16 @@ def update_varying(predictor: Joined, likelihood: Any, data: Dataset, at_rows: b
     if not likelihood.heavy_tails:
         new = of_f(given(1.0))
     else:
-        new, degrees, precision = Updated(f, 0.0, 0.0), float(likelihood.degrees), np.ones(len(data))
+        degrees = float(likelihood.degrees)
+        best = lambda predictor: expected_precisions(expected_squares(predictor, data) / own, 1.0, degrees)
+        precision = best(f)
+        new, before = of_f(given(precision)), np.zeros(len(data))
         for _ in range(ROUNDS):
-            precision = expected_precisions(expected_squares(new.predictor, data) / own, 1.0, degrees)
+            before, precision = precision, best(new.predictor)
+            if np.all(np.abs(precision / before - 1) < SETTLED):
+                break
             new = of_f(given(precision))
-        less -= float(weight @ (log_precision_terms(precision, degrees) - 0.5 * np.log(precision)))
+        less -= varying_mixture_terms(precision, weight, degrees)
     return Updated(Joined((new.predictor, noise)), new.value - less, new.standard - less)
 
 
