@@ -380,14 +380,15 @@ def test_classes_have_no_cdf():
         Bernoulli().cdf(jnp.zeros(2), jnp.zeros(2))
 
 
+@pytest.mark.parametrize("level", [-3.0, 0.0])
 @pytest.mark.parametrize("at", [(200.0, 0.01, 100.0), (20.0, 0.1, 1000.0), (4.0, 0.25, 1e4), (4.0, 4.0, 10.0)])
-def test_the_tails_of_a_student_t_density_of_uncertain_scale_are_followed_up_to_large_scales(at):
+def test_the_tails_of_a_student_t_density_of_uncertain_scale_are_followed_up_to_large_scales(at, level):
     """f₂ on a dense grid; its scale explains a row far away, however many standard deviations up."""
-    (degrees, variance, y), x = at, np.linspace(-10, 60, 100_001)
-    weight: Any = -0.5 * x**2
-    truth: Any = logsumexp(weight - logsumexp(weight) + t.logpdf(y, degrees, 0, np.exp(np.sqrt(variance) * x)))
-    ours = say(HeteroscedasticStudentT(1.0, degrees), np.zeros((2, 1)), np.array([[1e-12], [variance]]), np.array([y]))
-    assert abs(ours.log_density[0] - truth) < 1e-5
+    (degrees, variance, far), x = at, np.linspace(-10, 60, 100_001)
+    weight: Any = -0.5 * x**2 - logsumexp(-0.5 * x**2)
+    truth: Any = logsumexp(weight + t.logpdf(far, degrees, 0, np.exp(level + np.sqrt(variance) * x)))
+    given = np.array([[0.0], [level]]), np.array([[1e-12], [variance]]), np.array([far])
+    assert abs(say(HeteroscedasticStudentT(1.0, degrees), *given).log_density[0] - truth) < 1e-5
 
 
 @pytest.mark.parametrize("likelihood", [HeteroscedasticStudentT(0.4, 4.0), Ordinal([0.0, 1.0], 0.5), Laplace(0.3)])

@@ -131,7 +131,7 @@ class HeteroscedasticStudentT(AbstractLikelihood):
         """log E N(y; μ₁, v₁ + s² e^{2f₂}/ρ) over f₂ and ρ ~ Gamma(ν/2, ν/2), by the trapezoidal rule in f₂ and log ρ,
         in f₂ as far up as a row far away asks for: to five digits where v₂ ≤ 1 and ν ≤ 10, else to two at least."""
         std = jnp.sqrt(jnp.maximum(variance[1], 1e-12))
-        away = jnp.log1p(jnp.abs(y - mean[0]) / self.scale) / std
+        away = jnp.log1p(jnp.abs(y - mean[0]) / self._given(mean[1]).scale) / std
         most = REACH + jnp.minimum((self.degrees + 1) * std, away)
         share = jnp.linspace(0, 1, NODES, dtype=std.dtype).reshape((-1,) + (1,) * jnp.ndim(std))
         x = -REACH + (REACH + most) * share

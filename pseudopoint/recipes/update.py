@@ -97,12 +97,12 @@ def update_varying(predictor: Joined, likelihood: Any, data: Dataset, at_rows: b
         degrees = float(likelihood.degrees)
         best = lambda predictor: expected_precisions(expected_squares(predictor, data) / own, 1.0, degrees)
         precision = best(f)
-        new, before = of_f(given(precision)), np.zeros(len(data))
+        new = of_f(given(precision))
         for _ in range(ROUNDS):
-            before, precision = precision, best(new.predictor)
-            if np.all(np.abs(precision / before - 1) < SETTLED):
+            better = best(new.predictor)
+            if np.all(np.abs(better / precision - 1) < SETTLED):
                 break
-            new = of_f(given(precision))
+            precision, new = better, of_f(given(better))
         less -= varying_mixture_terms(precision, weight, degrees)
     return Updated(Joined((new.predictor, noise)), new.value - less, new.standard - less)
 
