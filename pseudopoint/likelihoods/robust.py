@@ -99,7 +99,7 @@ class StudentT(AbstractAdditive):
         return stdtr(self.degrees, (y - f) / self.scale)
 
     def predictive_cdf(self, mean: PerRow, variance: PerRow, y: PerRow) -> PerRow:
-        """E Φ((y − mean)/√(variance + ς²/ρ)) over ρ ~ Gamma(ν/2, ν/2)."""
+        """E Φ((y − mean)/√(variance + ς²/ρ)) over ρ ~ Gamma(ν/2, ν/2)  (Tipping and Lawrence 2005)."""
         noise, parts = self.scale**2, likely_precisions(self.degrees)
         return sum(weight * normal_cdf((y - mean) / np.sqrt(variance + noise / rho)) for rho, weight in parts)
 

@@ -89,7 +89,7 @@ class Heteroscedastic(AbstractLikelihood):
 
 class HeteroscedasticStudentT(AbstractLikelihood):
     """y = f₁ + s e^{f₂} t, s = scale, t Student's with `degrees` = ν > 2 degrees of freedom: a second latent function
-    is the log scale of noise with heavy tails."""
+    is the log scale of noise with heavy tails (a mixture: Tipping and Lawrence 2005; methods h.5)."""
 
     additive: ClassVar[bool] = True
     varying_noise: ClassVar[bool] = True
@@ -129,7 +129,7 @@ class HeteroscedasticStudentT(AbstractLikelihood):
 
     def log_density(self, mean: Two, variance: Two, y: PerRow) -> PerRow:
         """log E N(y; μ₁, v₁ + s² e^{2f₂}/ρ) over f₂ and ρ ~ Gamma(ν/2, ν/2), by the trapezoidal rule in f₂ and log ρ,
-        in f₂ as far up as a row far away asks for: to five digits where v₂ ≤ 1 and ν ≤ 10, else to two at least."""
+        in f₂ as far up as a row far away asks for: to five digits where v₂ ≤ 1 and ν ≤ 10, to fewer beyond."""
         std = jnp.sqrt(jnp.maximum(variance[1], 1e-12))
         away = jnp.log1p(jnp.abs(y - mean[0]) / self._given(mean[1]).scale) / std
         most = REACH + jnp.minimum((self.degrees + 1) * std, away)
