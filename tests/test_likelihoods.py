@@ -21,7 +21,7 @@ from likelihood_oracles import panels
 from likelihood_rows import ROWS, Rows, say
 from oracles import expect_normal
 from scipy.optimize import minimize_scalar
-from scipy.special import logsumexp
+from scipy.special import log_softmax, logsumexp
 from scipy.stats import multivariate_normal, norm, t
 
 from pseudopoint import likelihoods, warps
@@ -385,7 +385,7 @@ def test_classes_have_no_cdf():
 def test_the_tails_of_a_student_t_density_of_uncertain_scale_are_followed_up_to_large_scales(at, level):
     """f₂ on a dense grid; its scale explains a row far away, however many standard deviations up."""
     (degrees, variance, far), x = at, np.linspace(-10, 60, 100_001)
-    weight: Any = -0.5 * x**2 - logsumexp(-0.5 * x**2)
+    weight: Any = log_softmax(-0.5 * x**2)
     truth: Any = logsumexp(weight + t.logpdf(far, degrees, 0, np.exp(level + np.sqrt(variance) * x)))
     given = np.array([[0.0], [level]]), np.array([[1e-12], [variance]]), np.array([far])
     assert abs(say(HeteroscedasticStudentT(1.0, degrees), *given).log_density[0] - truth) < 1e-5
