@@ -23,6 +23,7 @@ from pseudopoint.kernels import (
     Matern32,
     Matern52,
     Periodic,
+    Product,
     RationalQuadratic,
     White,
     squared_distance,
@@ -30,6 +31,10 @@ from pseudopoint.kernels import (
 from pseudopoint.params import cast
 
 GPFLOW = json.loads((Path(__file__).parent / "references" / "gpflow.json").read_text(encoding="utf-8"))
+
+
+# Kernels whose multiples are products with a number.
+NO_FACTOR = ("polynomial", "cosine", "arc_cosine", "coregion", "coregionalised", "changepoint")
 
 
 @pytest.mark.parametrize("check", KERNEL_CHECKS, ids=lambda check: check.__name__)
@@ -183,6 +188,16 @@ PRINTED = {
 @pytest.mark.parametrize("text", PRINTED)
 def test_a_kernel_is_printed_as_the_expression_that_makes_it(text):
     assert str(PRINTED[text]) == f"{PRINTED[text]}" == text
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_a_multiple_of_a_kernel_is_of_its_kind_where_the_variance_is_a_factor(name):
+    kernel, (X, Z) = KERNELS[name](3), rows()
+    multiple = kernel.times(2.5)
+    np.testing.assert_allclose(evaluate(multiple, X, Z).K, 2.5 * evaluate(kernel, X, Z).K, rtol=1e-12, atol=1e-14)
+    x = jnp.asarray(X)
+    np.testing.assert_allclose(multiple.diag(x), 2.5 * kernel.diag(x), rtol=1e-12)
+    assert isinstance(multiple, type(kernel)) or name in NO_FACTOR and isinstance(multiple, Product)
 
 
 @pytest.mark.parametrize("name", KERNELS)

@@ -53,9 +53,10 @@ def leave_one_out(predictor: Any, likelihood: AbstractLikelihood, data: Dataset,
     return LeftOut(*left)
 
 
-def loo_log_density(likelihood: AbstractLikelihood, data: Dataset, left: LeftOut) -> Float[np.ndarray, " N"]:
-    """log p(yᵢ | all rows but i) = log E p(yᵢ | f) under N(meanᵢ, varianceᵢ) of `left`; of one copy of the row."""
-    return by_rows(_log_density, likelihood, data, *left)
+def loo_log_density(likelihood: AbstractLikelihood, data: Dataset, *left: LeftOut) -> Float[np.ndarray, " N"]:
+    """log p(yᵢ | all rows but i) = log E p(yᵢ | f) under N(meanᵢ, varianceᵢ) of `left`, one for each latent function;
+    of one copy of the row."""
+    return by_rows(_log_density, likelihood, data, *(column for each in left for column in each))
 
 
 def marginals_of_rows(predictor: Any, data: Dataset) -> tuple[np.ndarray, np.ndarray]:
@@ -129,7 +130,8 @@ def noise_of_rows(model: Model, rows: Dataset):
     return row_noise(model, rows) + jnp.zeros_like(rows.y)
 
 
-def _log_density(likelihood, rows: Dataset, mean, variance):
+def _log_density(likelihood, rows: Dataset, *moments):
+    mean, variance = moments if len(moments) == 2 else (jnp.stack(moments[::2]), jnp.stack(moments[1::2]))
     return likelihood.at(rows).log_density(mean, variance, rows.y)
 
 

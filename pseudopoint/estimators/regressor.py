@@ -59,7 +59,7 @@ class GPRegressor(ScoresExposures, RegressorMixin, AbstractEstimator):
     What a fit learns:
 
     - `method_`, `reason_`: the method that was used, and why. `selection_`: what a search tried, a dict of columns
-      part, choice, log_density (nats of the sample, or for the noise of rows left out), chosen, seconds.
+      part, choice, log_density (nats of the sample, or for noise and variance of rows left out), chosen, seconds.
     - `kernel_`, `likelihood_`: of a kernel object lengthscales and periods are in the units of X, of a kernel by name
       in standard deviations of the columns (`standardiser_.scale`); variances are those of the scaled target.
     - `mean_`: the constant mean of the latent function, None where the likelihood or the scaling has it.

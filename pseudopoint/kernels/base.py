@@ -77,6 +77,10 @@ class AbstractKernel(Readable):
     def __pow__(self, other: Any) -> "Product":
         raise TypeError("a kernel cannot be raised to a power: write k * k, whose two factors are learned separately")
 
+    def times(self, factor: float) -> "AbstractKernel":
+        """c k for a number c > 0: by its variance, where that is a factor of the kernel, else as a product."""
+        return Product((Constant(factor), self)) if self.scales is None else with_variance(self, factor)
+
     def on(self, *columns: int) -> "On":
         """The same kernel of the given input columns alone."""
         return On(self, columns)
@@ -103,6 +107,11 @@ class AbstractKernel(Readable):
     def inner_columns(self, D: int) -> int:
         """The number of D columns that the kernels inside this one see. Raises ValueError where there are too few."""
         return D
+
+
+def with_variance(kernel: Any, factor: float) -> Any:
+    """The kernel with `factor` times its field `variance`."""
+    return eqx.tree_at(lambda kernel: kernel.variance, kernel, factor * kernel.variance)
 
 
 def _fields(kernel: Any) -> dict[str, Any]:
@@ -142,6 +151,9 @@ class Constant(AbstractKernel):
         """variance · 1."""
         return self.variance * jnp.ones_like(X[:, 0])
 
+    def times(self, factor: float) -> AbstractKernel:
+        return with_variance(self, factor)
+
 
 class AbstractCombination(AbstractKernel):
     """The sum or product of kernels: `operation` of their values, shown with `symbol` between them."""
@@ -179,6 +191,9 @@ class Sum(AbstractCombination):
     precedence: ClassVar[int] = 0
     kernels: tuple[AbstractKernel, ...]
 
+    def times(self, factor: float) -> AbstractKernel:
+        return Sum(tuple(kernel.times(factor) for kernel in self.kernels))
+
 
 class Product(AbstractCombination):
     """Π k."""
@@ -187,6 +202,9 @@ class Product(AbstractCombination):
     symbol: ClassVar[str] = " * "
     precedence: ClassVar[int] = 1
     kernels: tuple[AbstractKernel, ...]
+
+    def times(self, factor: float) -> AbstractKernel:
+        return Product((self.kernels[0].times(factor), *self.kernels[1:]))
 
 
 def _nested(kernel: AbstractKernel, brief: bool, precedence: int) -> str:
@@ -207,6 +225,9 @@ class AbstractOfRows(AbstractKernel):
     def wide(self) -> AbstractKernel:
         """The kernel inside."""
         return self.kernel
+
+    def times(self, factor: float) -> AbstractKernel:
+        return eqx.tree_at(lambda kernel: kernel.kernel, self, self.kernel.times(factor))
 
     def __call__(self, X: Float[Array, "N D"], Z: Float[Array, "M D"]) -> Float[Array, "N M"]:
         """[k(xᵢ, zⱼ)] of what it sees."""

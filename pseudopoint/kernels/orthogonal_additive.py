@@ -38,6 +38,12 @@ class OrthogonalAdditive(AbstractKernel):
         wide = [np.broadcast_to(np.asarray(x), (D,)) for x in (self.lengthscale, self.variance)]
         return eqx.tree_at(lambda k: [k.lengthscale, k.variance], self, wide)
 
+    def times(self, factor: float) -> AbstractKernel:
+        """By c variance, and w_p/c^{p−1}, for a product of p parts has c^p."""
+        orders = 1 + np.arange(np.size(self.interaction)).reshape(np.shape(self.interaction))
+        numbers = [factor * self.variance, self.interaction / np.asarray(factor, float) ** orders]
+        return eqx.tree_at(lambda k: [k.variance, k.interaction], self, numbers)
+
     def __call__(self, X: Float[Array, "N D"], Z: Float[Array, "M D"]) -> Float[Array, "N M"]:
         """[k(xᵢ, zⱼ)]; memory O(P N M), also for the derivative."""
         (x, g), (z, h) = self._seen(X), self._seen(Z)

@@ -4,7 +4,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..params import positive
-from .base import AbstractKernel, Positive, Scale
+from .base import AbstractKernel, Positive, Scale, with_variance
 
 __all__ = ["Linear", "White"]
 
@@ -21,6 +21,9 @@ class Linear(AbstractKernel):
         """Σ_d variance_d x_d²."""
         return jnp.sum(self.variance * X**2, axis=1)
 
+    def times(self, factor: float) -> AbstractKernel:
+        return with_variance(self, factor)
+
 
 class White(AbstractKernel):
     """variance · 1[x = z]: independent noise that belongs to the function, not to the observation."""
@@ -33,3 +36,6 @@ class White(AbstractKernel):
     def diag(self, X: Float[Array, "N D"]) -> Float[Array, " N"]:
         """variance · 1."""
         return self.variance * jnp.ones_like(X[:, 0])
+
+    def times(self, factor: float) -> AbstractKernel:
+        return with_variance(self, factor)

@@ -24,6 +24,7 @@ from .objectives import OfBound, float32_leads, maximise, maximise_profile, padd
 from .precision import FLOAT32_NOTE, resolved_in_float32
 from .prior import LengthscalePrior
 from .settings import WORK, Fitted, Settings, points_may_grow
+from .widening import GivenNoise
 
 # Iterations with more points: for as much work, more points gain more; what work is left there, more iterations do.
 FEWEST, MOST_ITERATIONS = 5, 10
@@ -41,10 +42,12 @@ LOG = logging.getLogger(__name__)
 
 
 class Ended(NamedTuple):
-    """A fit, and the function that gives it more pseudo-points: (fit, number of points) ↦ fit."""
+    """A fit, the function that gives it more pseudo-points, (fit, number of points) ↦ fit, and what it was in the end
+    where its variances may be widened."""
 
     fitted: Fitted
     more: Callable[[Fitted, int], Fitted]
+    given: GivenNoise | None = None
 
 
 def as_it_is(fitted: Fitted, M: int) -> Fitted:

@@ -6,11 +6,10 @@ s² e^{2μ − 2v}/E ρᵢ. Given q(f) and q(ρ), a residual times √E ρᵢ te
 and q(g), residuals of rows left out have a Student-t density, whose s and ν are learned, and of which E ρᵢ follow.
 """
 
-import jax.numpy as jnp
 import numpy as np
 from scipy.special import ndtri
 
-from ..bounds import by_rows, gain_over_normal
+from ..bounds import gain_over_normal, loo_log_density
 from ..data import Dataset
 from ..likelihoods import Heteroscedastic, HeteroscedasticStudentT
 from .noise import Turns, VaryingNoise, both_functions, few_iterations, misses, refitted, rows_of
@@ -62,9 +61,4 @@ def _of_rows_left_out(turns: Turns, data: Dataset) -> float:
     if misses(data, f.mean):
         return -np.inf
     likelihood = HeteroscedasticStudentT(np.asarray(turns.scale), np.asarray(turns.degrees))
-    density = by_rows(_log_density, likelihood, data, f.mean, f.variance, g.mean, g.variance)
-    return float(np.asarray(data.weight, float) @ density)
-
-
-def _log_density(likelihood, rows: Dataset, mean, variance, log_scale, of_log_scale):
-    return likelihood.log_density(jnp.stack([mean, log_scale]), jnp.stack([variance, of_log_scale]), rows.y)
+    return float(np.asarray(data.weight, float) @ loo_log_density(likelihood, data, f, g))

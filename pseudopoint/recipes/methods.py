@@ -66,6 +66,7 @@ from .starts import (
     with_learned_q,
 )
 from .tails import fit_tails, noise_variance
+from .widening import widened
 
 LOG = logging.getLogger(__name__)
 
@@ -102,6 +103,8 @@ def fit_model(
         normal = run(model, data, settings, prior, progress, warm)
         by_tails = partial(fit_tails, run, model, data, settings, prior, None)
         ended = with_noise_that_pays(normal, data, settings, prior, warm, by_tails)
+        if ended.given is not None:
+            ended = ended._replace(fitted=widened(ended.fitted, ended.given, data, settings, prior))
     elif warm is not None and tails is not None:
         ended = fit_tails(run, model, data, settings, prior, progress, warm)
     else:

@@ -26,7 +26,14 @@ from ..bounds import (
 )
 from ..data import Dataset
 from ..kernels import AbstractKernel, Matern52
-from ..likelihoods import NOISE_FLOOR, Gaussian, Heteroscedastic, HeteroscedasticStudentT, LogScale
+from ..likelihoods import (
+    NOISE_FLOOR,
+    AbstractLikelihood,
+    Gaussian,
+    Heteroscedastic,
+    HeteroscedasticStudentT,
+    LogScale,
+)
 from ..optimise.fullbatch import OptimiseResult
 from ..optimise.named import held_points
 from ..params import cast
@@ -41,6 +48,7 @@ from .prior import LengthscalePrior
 from .refit import refit
 from .settings import Fitted, Settings, choose_num_inducing, most_iterations
 from .starts import float32_start_on_sample, start_sparse
+from .widening import GivenNoise
 
 # log χ² of one degree of freedom: the mean and the variance of ½ log (e/sd)², e ~ N(0, sd²).
 MEAN, VARIANCE = -0.6352, float(np.pi**2 / 8)
@@ -74,6 +82,18 @@ class Turns(NamedTuple):
         likelihood: Any = self.g.model.likelihood
         return float(likelihood.scale)
 
+    @property
+    def likelihood(self) -> AbstractLikelihood:
+        """That of y."""
+        normal = not np.isfinite(self.degrees)
+        return Heteroscedastic(self.scale) if normal else HeteroscedasticStudentT(self.scale, self.degrees)
+
+    def with_scale(self, scale: float, dtype: Any) -> "Turns":
+        """With another s."""
+        model = self.g.model
+        of_g = Model(model.kernel, cast(LogScale(scale, 0.0), dtype), model.posterior)
+        return self._replace(g=self.g._replace(model=of_g))
+
     def of(self, data: Dataset) -> Dataset:
         """The rows with the noise variances 1/(E ρᵢ E s⁻²e^{−2g}) = s² e^{2μ − 2v}/E ρᵢ under q(g)."""
         mean, variance = marginals_of_rows(self.g.predictor, data)
@@ -99,11 +119,10 @@ class Turns(NamedTuple):
     def _with_precisions(self, data: Dataset, left: LeftOut) -> "Turns":
         """The variance of f counts as noise: the distances of the rows in the fit itself would be too small."""
         own = np.asarray(self._replace(precision=1.0).of(data).noise, float)
-        squared, model = (np.asarray(data.y, float) - left.mean) ** 2 / (own + left.variance), self.g.model
+        squared = (np.asarray(data.y, float) - left.mean) ** 2 / (own + left.variance)
         variance, degrees = best_scale_and_degrees(squared, np.asarray(data.weight, float), 1.0, self.degrees)
-        likelihood = cast(LogScale(self.scale * variance**0.5, 0.0), data.X.dtype)
-        g = self.g._replace(model=Model(model.kernel, likelihood, model.posterior))
-        return self._replace(g=g, degrees=degrees, precision=expected_precisions(squared, variance, degrees))
+        turns = self.with_scale(self.scale * variance**0.5, data.X.dtype)
+        return turns._replace(degrees=degrees, precision=expected_precisions(squared, variance, degrees))
 
 
 class VaryingNoise(NamedTuple):
@@ -286,10 +305,22 @@ def both_functions(first: Fitted, turns: Turns, data: Dataset) -> Fitted:
     _, v = marginals_of_rows(turns.g.predictor, data)
     # E log s²e^{2g} is log of the rows' noise, and 2v more.
     less = float(weight @ v + divergence(turns.g.model))
-    likelihood = Heteroscedastic(turns.scale)
     if np.isfinite(turns.degrees):
         less -= varying_mixture_terms(np.asarray(turns.precision), weight, turns.degrees)
-        likelihood = HeteroscedasticStudentT(turns.scale, turns.degrees)
-    both = Model(f.model.kernel, cast(likelihood, data.X.dtype), f.model.posterior)
+    both = Model(f.model.kernel, cast(turns.likelihood, data.X.dtype), f.model.posterior)
     predictor = Joined((f.predictor, turns.g.predictor))
     return first.refitted(Fitted(both, predictor, "", "", f.bound - less, f.vfe - less, np.inf, (), 0, True, ()))
+
+
+def given_noise(first: Fitted, turns: Turns, data: Dataset) -> GivenNoise:
+    """What the fit `first`, of f and g, was in the end."""
+    data = rows_of(data, data.y, 0.0)
+    times = lambda factor: turns.with_scale(turns.scale * factor**0.5, data.X.dtype)
+    return GivenNoise(
+        turns.f,
+        turns.of(data),
+        observed=lambda model, factor: times(factor).likelihood,
+        again=lambda f, factor: both_functions(first, times(factor)._replace(f=f), data),
+        beside=lambda: turns.without_rows(data)[1],
+        learned=False,
+    )

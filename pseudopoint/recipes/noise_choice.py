@@ -13,11 +13,12 @@ from ..likelihoods import AbstractLikelihood
 from ..optimise.fullbatch import FitError
 from .growth import Ended, with_more_points
 from .heavy_noise import promised, with_heavy_tails
-from .noise import VaryingNoise, fit_noise, with_points_of_f
+from .noise import VaryingNoise, fit_noise, given_noise, with_points_of_f
 from .prior import LengthscalePrior
 from .settings import Fitted, HeavyTails, Settings, Trial
 from .starts import Warm
 from .tails import DEGREES_AT_START, noise_variance
+from .widening import of_one_variance
 
 FEWEST = 50  # rows from which their noise is studied
 # Nats a row by which noise of both kinds has to exceed what was taken before, as promised and as found: where that is
@@ -65,7 +66,8 @@ def _depending_on_x(normal: Fitted, data: Dataset, settings, prior) -> tuple[End
     """The fit with noise that depends on x where that pays, else as it is."""
     LOG.info("trying noise that depends on x")
     began = time.perf_counter()
-    as_it_is = Ended(normal, lambda fitted, M: with_more_points(fitted, data, settings, prior, M))
+    more = lambda fitted, M: with_more_points(fitted, data, settings, prior, M)
+    as_it_is = Ended(normal, more, of_one_variance(normal, data))
     try:
         varying = fit_noise(normal, data, settings, prior, if_it_may_pay=True)
     except FitError:
@@ -88,7 +90,8 @@ def _both(varying: VaryingNoise, data: Dataset, settings: Settings, prior) -> En
 
 
 def _in_turn(fitted: Fitted, turns, data: Dataset, settings: Settings, prior) -> Ended:
-    return Ended(fitted, lambda fitted, M: with_points_of_f(fitted, turns, data, settings, prior, M))
+    more = lambda fitted, M: with_points_of_f(fitted, turns, data, settings, prior, M)
+    return Ended(fitted, more, given_noise(fitted, turns, data))
 
 
 def with_tails_that_pay(

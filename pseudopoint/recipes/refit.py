@@ -28,11 +28,12 @@ def refit(
     iterations: int,
     noise: float = np.inf,
     float32_start: Any = None,
+    reach: float = REACH,
 ) -> Fitted:
     """An exact or collapsed fit by at most so many iterations; without any, the best q of the model as it is.
 
     `noise` is how far the logarithm of the noise variance may move: 0 holds it, by the box and not frozen, so that the
-    program of the first fit serves.
+    program of the first fit serves. `reach` is how far those of the kernel's numbers may.
     """
     exact, host = not model.posterior.points, {}
     objective = OfBound(marginal) if exact else OfBound(collapsed, settings.tight)
@@ -41,7 +42,7 @@ def refit(
     result = OptimiseResult(model, None, np.nan, (), 0, 0, True)
     if iterations:
         held = held_points(settings)
-        box = box_around(trainable(model, *held), kernel=REACH, likelihood=noise, posterior=np.inf)
+        box = box_around(trainable(model, *held), kernel=reach, likelihood=noise, posterior=np.inf)
         options = {"box": box, "float32_start": None if exact else float32_start} | host
         result = maximise(objective, prior, model, data, iterations, None, *held, **options)
     return finish_exact(result, data, ()) if exact else finish(collapsed, result, data, settings, ())

@@ -32,6 +32,7 @@ from .prior import LengthscalePrior
 from .refit import refit
 from .settings import Fitted, Settings, Trial, most_iterations
 from .starts import Warm
+from .widening import GivenNoise
 
 DEGREES_AT_START = 4.0
 SHOWN = 2.0  # nats that heavy tails have to gain
@@ -74,6 +75,12 @@ class Tails(NamedTuple):
         mean, variance = marginals_of_rows(self.gaussian.predictor, data)
         squared = (np.asarray(data.y, float) - mean) ** 2
         return expected_precisions(squared, self.variance + np.maximum(variance, 0), self.degrees)
+
+    def given(self, data: Dataset) -> GivenNoise:
+        """What the fit was in the end."""
+        observed = lambda model, factor: StudentT((factor * noise_variance(model)) ** 0.5, self.degrees)
+        again = lambda gaussian, factor: self._replace(gaussian=gaussian).fitted(data)
+        return GivenNoise(self.gaussian, weighted(data, self.precision), observed, again)
 
     def left_out(self, data: Dataset) -> float:
         """Σ wᵢ of the log densities of rows left out, under the precisions of the others; −∞ where f `misses` them."""
@@ -146,7 +153,7 @@ def fit_tails(run, start: Model, data: Dataset, settings: Settings, prior, progr
         found = alternate(gaussian, data, settings, prior, tails.degrees, 0, 0).fitted(data)
         return found._replace(notes=(*fitted.notes, *gaussian.notes[len(tails.gaussian.notes) :]), trials=fitted.trials)
 
-    return Ended(fitted._replace(notes=(*fitted.notes, note), trials=(trial,)), more)
+    return Ended(fitted._replace(notes=(*fitted.notes, note), trials=(trial,)), more, tails.given(data))
 
 
 def _first_precisions(
