@@ -47,13 +47,21 @@ def settings(**options: Any) -> Any:
     return GPRegressor(**chosen)._settings()
 
 
+def standardised(y):
+    return dataset(X, (y - y.mean()) / y.std(), dtype="float64")
+
+
 def fitted(y, grows=True, warm=None, **options):
-    scaled = (y - y.mean()) / y.std()
     with jax.enable_x64(True), pytest.MonkeyPatch.context() as patch:
         if not grows:
             patch.setattr(methods, "most_points", lambda fitted, *_: len(fitted.model.posterior.Z))
-        data = dataset(X, scaled, dtype="float64")
+        data = standardised(y)
         return fit_model(KERNEL, Gaussian(0.1), data, settings(**options), warm=warm), data
+
+
+@pytest.fixture(scope="module")
+def of_few_points():
+    return fitted(TARGETS["one variance"][0], grows=False, likelihood="gaussian")
 
 
 def test_points_that_are_added_come_after_the_others_and_are_rows():
@@ -183,7 +191,7 @@ def test_a_fit_with_a_mean_function_has_no_fewer_points_where_the_likelihood_is_
     monkeypatch.setattr(methods, "with_more_points", lambda fitted, *given: asked.append(given[-1]) or fitted)
     around = Around(Gaussian(0.1), LinearMean(np.zeros(2)))
     with jax.enable_x64(True):
-        data = dataset(X, (ROUGH - ROUGH.mean()) / ROUGH.std(), dtype="float64")
+        data = standardised(ROUGH)
         fits = [fit_model(KERNEL, around, data, settings(likelihood=name)) for name in ("gaussian", "auto")]
     assert asked == [MORE] * 2 and fits[0].bound == fits[1].bound
 
@@ -193,16 +201,16 @@ def test_a_fit_with_a_mean_function_has_no_fewer_points_where_the_likelihood_is_
     [{"num_inducing": 50}, {"inducing": X[:50]}, {"max_iter": 30}, {"effort": "fast"}, {"optimiser": "Adam"}],
     ids=str,
 )
-def test_whoever_chooses_points_or_iterations_has_no_more_of_them(options):
-    result, data = fitted(TARGETS["one variance"][0], grows=False, likelihood="gaussian")
+def test_whoever_chooses_points_or_iterations_has_no_more_of_them(options, of_few_points):
+    result, data = of_few_points
     assert most_points(result, data, settings(), "collapsed") == MORE
     assert most_points(result, data, settings(**options), "collapsed") == FEW
     enough = result._replace(upper=result.bound + 0.01 * N)
     assert most_points(enough, data, settings(), "collapsed") == FEW
 
 
-def test_more_rows_have_more_points_until_work_is_the_limit():
-    result, _ = fitted(TARGETS["one variance"][0], grows=False, likelihood="gaussian")
+def test_more_rows_have_more_points_until_work_is_the_limit(of_few_points):
+    result, _ = of_few_points
     result = result._replace(upper=np.inf)
     many = lambda rows: dataset(np.zeros((rows, 1)), np.zeros(rows), dtype="float64")
     with jax.enable_x64(True):
@@ -212,8 +220,8 @@ def test_more_rows_have_more_points_until_work_is_the_limit():
     assert thorough == MOST["thorough"]
 
 
-def test_work_that_more_points_leave_is_spent_on_iterations():
-    result, _ = fitted(TARGETS["one variance"][0], grows=False, likelihood="gaussian")
+def test_work_that_more_points_leave_is_spent_on_iterations(of_few_points):
+    result, _ = of_few_points
     counts = []
     for rows in (1000, 8500, 30_000):
         M = affordable_points(result.model, rows, settings(), "collapsed")
@@ -231,8 +239,8 @@ def test_a_fit_whose_points_grow_next_ends_where_iterations_gain_little(monkeypa
         return climb(*given, **options)
 
     monkeypatch.setattr(methods, "maximise", watched)
-    data = fitted(ROUGH)[1]
-    fitted(ROUGH, num_inducing=FEW)
+    data = fitted(ROUGH, likelihood="gaussian")[1]
+    fitted(ROUGH, likelihood="gaussian", num_inducing=FEW)
     with jax.enable_x64(True):  # whose points do not grow
         fit_model(KERNEL, Heteroscedastic(0.3), data, settings(likelihood="heteroscedastic"))
     assert ends == [objectives.ROUGH * objectives.least_gain(data), None, None]

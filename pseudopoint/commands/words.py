@@ -41,9 +41,7 @@ def in_lines(result: dict[str, Any]) -> Lines:
 def _model_lines(result: dict[str, Any]) -> Lines:
     lines = [("method", f"{result['method']} — {result['reason']}")]
     if result.get("chosen"):
-        lines.append(
-            ("chosen by evidence", ", ".join(f"{part}: {choice}" for part, choice in result["chosen"].items()))
-        )
+        lines.append(("chosen", ", ".join(f"{part}: {choice}" for part, choice in result["chosen"].items())))
     if result["num_inducing"] is not None:
         lines.append(("inducing points", f"{result['num_inducing']}. {result['advice']}"))
     lines.append(_bound_line(result))

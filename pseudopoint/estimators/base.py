@@ -197,7 +197,8 @@ class AbstractEstimator(TakesMoreRows, BaseEstimator):
     def _fit_again(self, known: Any, settings: Settings, data: Any, scaling: Standardiser, own: bool, said, progress):
         """The fit that starts where the last one ended."""
         start = known.model(settings, scaling, own, self._precision)
-        chosen = known.chosen(data, scaling, own, self._precision)._replace(warm=Warm(start, learned=True))
+        warm = Warm(start, learned=True, widen=settings.likelihood == "auto")
+        chosen = known.chosen(data, scaling, own, self._precision)._replace(warm=warm)
         self._fit_chosen(known.settings(settings), chosen, known.likelihood, own, said, progress)
 
     def _fit_chosen(self, settings: Settings, chosen: Any, likelihood, own_units: bool, said: list[str], progress):

@@ -61,7 +61,8 @@ class GPRegressor(ScoresExposures, RegressorMixin, AbstractEstimator):
     - `method_`, `reason_`: the method that was used, and why. `selection_`: what a search tried, a dict of columns
       part, choice, log_density (nats of the sample, or for noise and variance of rows left out), chosen, seconds.
     - `kernel_`, `likelihood_`: of a kernel object lengthscales and periods are in the units of X, of a kernel by name
-      in standard deviations of the columns (`standardiser_.scale`); variances are those of the scaled target.
+      in standard deviations of the columns (`standardiser_.scale`); variances are those of the scaled target. A kernel
+      without a factor among its numbers may have become a product with a constant (part "variance" of `selection_`).
     - `mean_`: the constant mean of the latent function, None where the likelihood or the scaling has it.
     - `bound_`, `bound_vfe_`, `upper_bound_`: lower bounds on the log evidence of the scaled target, and an upper bound,
       in nats (infinite where none is known). `log_prior_`: that of `priors`, which no bound

@@ -8,7 +8,7 @@ from jax import lax
 from jaxtyping import Array, Float
 
 from ..params import positive
-from .base import AbstractKernel, Scale
+from .base import AbstractKernel, Scale, with_variance
 
 __all__ = ["Additive"]
 
@@ -23,6 +23,7 @@ class Additive(AbstractKernel):
 
     lengthscale: Scale = positive(default=1.0)
     variance: Scale = positive(default=1.0)
+    times = with_variance
 
     def ard(self, D: int) -> AbstractKernel:
         wide = [np.broadcast_to(np.asarray(x), (D,)) for x in (self.lengthscale, self.variance)]

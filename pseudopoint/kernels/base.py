@@ -78,8 +78,8 @@ class AbstractKernel(Readable):
         raise TypeError("a kernel cannot be raised to a power: write k * k, whose two factors are learned separately")
 
     def times(self, factor: float) -> "AbstractKernel":
-        """c k for a number c > 0: by its variance, where that is a factor of the kernel, else as a product."""
-        return Product((Constant(factor), self)) if self.scales is None else with_variance(self, factor)
+        """c k for a number c > 0. Where `variance` is a factor of a kernel, its class says `times = with_variance`."""
+        return Product((Constant(factor), self))
 
     def on(self, *columns: int) -> "On":
         """The same kernel of the given input columns alone."""
@@ -109,9 +109,14 @@ class AbstractKernel(Readable):
         return D
 
 
-def with_variance(kernel: Any, factor: float) -> Any:
-    """The kernel with `factor` times its field `variance`."""
-    return eqx.tree_at(lambda kernel: kernel.variance, kernel, factor * kernel.variance)
+def with_variance(self: Any, factor: float) -> Any:
+    """`AbstractKernel.times` of a kernel whose field `variance` is a factor."""
+    return eqx.tree_at(lambda kernel: kernel.variance, self, factor * self.variance)
+
+
+def of_parts_times(self: Any, factor: float) -> Any:
+    """`AbstractKernel.times` of a kernel that is linear in its `kernels`."""
+    return eqx.tree_at(lambda kernel: kernel.kernels, self, tuple(part.times(factor) for part in self.kernels))
 
 
 def _fields(kernel: Any) -> dict[str, Any]:
@@ -151,8 +156,7 @@ class Constant(AbstractKernel):
         """variance · 1."""
         return self.variance * jnp.ones_like(X[:, 0])
 
-    def times(self, factor: float) -> AbstractKernel:
-        return with_variance(self, factor)
+    times = with_variance
 
 
 class AbstractCombination(AbstractKernel):
@@ -191,8 +195,7 @@ class Sum(AbstractCombination):
     precedence: ClassVar[int] = 0
     kernels: tuple[AbstractKernel, ...]
 
-    def times(self, factor: float) -> AbstractKernel:
-        return Sum(tuple(kernel.times(factor) for kernel in self.kernels))
+    times = of_parts_times
 
 
 class Product(AbstractCombination):

@@ -8,7 +8,7 @@ from jax import lax
 from jaxtyping import Array, Float
 
 from ..params import Number, real
-from .base import AbstractKernel
+from .base import AbstractKernel, of_parts_times
 
 __all__ = ["Coregionalised"]
 
@@ -30,6 +30,8 @@ class Coregionalised(AbstractKernel):
     def ard(self, D: int) -> AbstractKernel:
         """Of every part, for D columns, the last of which is the output's."""
         return Coregionalised(tuple(kernel.ard(D - 1) for kernel in self.kernels), self.W, self.mixed)
+
+    times = of_parts_times
 
     def inner_columns(self, D: int) -> int:
         if D < 2:

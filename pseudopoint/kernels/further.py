@@ -10,7 +10,7 @@ from jax import lax
 from jaxtyping import Array, Float
 
 from ..params import Number, positive, real
-from .base import AbstractKernel, Positive, Scale
+from .base import AbstractKernel, Positive, Scale, of_parts_times, with_variance
 from .distance import squared_distance
 
 __all__ = ["ArcCosine", "Changepoint", "Coregion", "Cosine", "Hamming", "Polynomial", "SpectralMixture"]
@@ -45,6 +45,7 @@ class Cosine(AbstractKernel):
 
     period: Scale = positive(default=1.0)
     variance: Positive = positive(default=1.0)
+    times = with_variance
 
     def __call__(self, X: Float[Array, "N D"], Z: Float[Array, "M D"]) -> Float[Array, "N M"]:
         """[k(xᵢ, zⱼ)], as cos u cos w + sin u sin w of the angles of both rows."""
@@ -71,6 +72,7 @@ class SpectralMixture(AbstractKernel):
     variance: Float[Number, " Q"] = positive()
     frequency: Float[Number, "Q D"] = real()
     bandwidth: Float[Number, "Q D"] = positive()
+    times = with_variance
 
     def __call__(self, X: Float[Array, "N D"], Z: Float[Array, "M D"]) -> Float[Array, "N M"]:
         """[k(xᵢ, zⱼ)], as products of one squared exponential and one wave for each component."""
@@ -127,6 +129,7 @@ class Hamming(AbstractKernel):
 
     lengthscale: Scale = positive(default=1.0)
     variance: Positive = positive(default=1.0)
+    times = with_variance
 
     def ard(self, D: int) -> AbstractKernel:
         return eqx.tree_at(lambda k: k.lengthscale, self, np.broadcast_to(np.asarray(self.lengthscale), (D,)))
@@ -182,6 +185,8 @@ class Changepoint(AbstractKernel):
     def ard(self, D: int) -> AbstractKernel:
         before, after = self.kernels
         return Changepoint((before.ard(D), after.ard(D)), self.location, self.width, self.column)
+
+    times = of_parts_times
 
     def __call__(self, X: Float[Array, "N D"], Z: Float[Array, "M D"]) -> Float[Array, "N M"]:
         parts = zip(self._shares(X), self._shares(Z), self.kernels, strict=True)

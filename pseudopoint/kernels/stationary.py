@@ -10,7 +10,7 @@ from jax import lax
 from jaxtyping import Array, Float
 
 from ..params import positive
-from .base import AbstractKernel, Positive, Scale
+from .base import AbstractKernel, Positive, Scale, with_variance
 from .distance import Anchored, anchored, squared_distance_from
 
 __all__ = [
@@ -62,6 +62,7 @@ class AbstractOfDistance(AbstractKernel):
 
     lengthscale: eqx.AbstractVar[Scale]
     variance: eqx.AbstractVar[Positive]
+    times = with_variance
 
     def ard(self, D: int) -> AbstractKernel:
         return eqx.tree_at(lambda k: k.lengthscale, self, np.broadcast_to(np.asarray(self.lengthscale), (D,)))

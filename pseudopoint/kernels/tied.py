@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ..params import positive
-from .base import AbstractKernel, AbstractOfRows, Scale
+from .base import AbstractKernel, AbstractOfRows, Constant, Product, Scale
 
 __all__ = ["Tied"]
 
@@ -55,6 +55,11 @@ class Tied(AbstractOfRows):
         shared = {name: jnp.asarray(x)[np.asarray(self.groups)] for name, x in numbers.items() if np.ndim(x)}
         at = lambda kernel: [getattr(kernel, name) for name in shared]
         return eqx.tree_at(at, self.kernel, list(shared.values())) if shared else self.kernel
+
+    def times(self, factor: float) -> AbstractKernel:
+        """Of the kernel inside where that stays of its kind, for `wide` reads its fields."""
+        alike = isinstance(self.kernel.times(factor), type(self.kernel))
+        return super().times(factor) if alike else Product((Constant(factor), self))
 
     def seen(self, X: Float[Array, "N D"]) -> Float[Array, "N K"]:
         return X * self.scale

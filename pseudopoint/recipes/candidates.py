@@ -14,14 +14,18 @@ from .categories import Ties
 from .settings import HeavyTails, Trial
 
 
+def in_order(data: Dataset) -> np.ndarray:
+    """The rows by their targets and, where those are equal, by their distances from the middle, [N]: an order that does
+    not depend on that of rows and columns."""
+    return np.lexsort((np.round(np.sum(np.asarray(data.X) ** 2, axis=1), 9), np.asarray(data.y)))
+
+
 def sample_of(data: Dataset, size: int, seed: int) -> Dataset:
-    """At most `size` rows, whatever the order of rows and columns: drawn from the rows in the order of their targets
-    and, where those are equal, of their distances from the middle."""
-    X, y, weight = (np.asarray(x) for x in (data.X, data.y, data.weight))
-    order = np.lexsort((np.round(np.sum(X**2, axis=1), 9), y))
-    times = times_drawn(weight[order], size, seed) if len(y) > size else None
+    """At most `size` rows, whatever the order of rows and columns: drawn from those `in_order`."""
+    order, weight = in_order(data), np.asarray(data.weight)
+    times = times_drawn(weight[order], size, seed) if len(data) > size else None
     if times is None:
-        return take(data, order[np.sort(np.random.default_rng(seed).permutation(len(y))[:size])])
+        return take(data, order[np.sort(np.random.default_rng(seed).permutation(len(data))[:size])])
     return replace(take(data, order[times > 0]), weight=times[times > 0].astype(weight.dtype))
 
 

@@ -42,12 +42,12 @@ LOG = logging.getLogger(__name__)
 
 
 class Ended(NamedTuple):
-    """A fit, the function that gives it more pseudo-points, (fit, number of points) ↦ fit, and what it was in the end
-    where its variances may be widened."""
+    """A fit, and the function that gives it more pseudo-points, (fit, number of points) ↦ fit; `given` makes what
+    `widened` reads, where variances may be widened."""
 
     fitted: Fitted
     more: Callable[[Fitted, int], Fitted]
-    given: GivenNoise | None = None
+    given: Callable[[], GivenNoise] | None = None
 
 
 def as_it_is(fitted: Fitted, M: int) -> Fitted:

@@ -11,7 +11,7 @@ from scipy.special import ndtri
 
 from ..bounds import gain_over_normal, loo_log_density
 from ..data import Dataset
-from ..likelihoods import Heteroscedastic, HeteroscedasticStudentT
+from ..likelihoods import Heteroscedastic
 from .noise import Turns, VaryingNoise, both_functions, few_iterations, misses, refitted, rows_of
 from .prior import LengthscalePrior
 from .settings import Fitted, Settings
@@ -60,5 +60,4 @@ def _of_rows_left_out(turns: Turns, data: Dataset) -> float:
     f, g = turns.without_rows(data)
     if misses(data, f.mean):
         return -np.inf
-    likelihood = HeteroscedasticStudentT(np.asarray(turns.scale), np.asarray(turns.degrees))
-    return float(np.asarray(data.weight, float) @ loo_log_density(likelihood, data, f, g))
+    return float(np.asarray(data.weight, float) @ loo_log_density(turns.likelihood, data, f, g))

@@ -66,7 +66,7 @@ from .starts import (
     with_learned_q,
 )
 from .tails import fit_tails, noise_variance
-from .widening import widened
+from .widening import of_one_variance, widened
 
 LOG = logging.getLogger(__name__)
 
@@ -95,7 +95,7 @@ def fit_model(
     refuse_unfit_priors(model, settings)
     prior = LengthscalePrior.around(model.kernel, settings)
     LOG.info("fitting by the method %s", method)
-    tails = None if warm is None else warm.tails
+    tails, left_open = None if warm is None else warm.tails, settings._replace(likelihood="auto")
     if warm is not None and tails is not None and method == "svgp":
         model = cast(Model(kernel, StudentT(noise_variance(warm.model) ** 0.5, tails.degrees)), data.X.dtype)
         ended = Ended(_fit_minibatches(model, data, settings, prior, progress, warm), as_it_is)
@@ -103,14 +103,14 @@ def fit_model(
         normal = run(model, data, settings, prior, progress, warm)
         by_tails = partial(fit_tails, run, model, data, settings, prior, None)
         ended = with_noise_that_pays(normal, data, settings, prior, warm, by_tails)
-        if ended.given is not None:
-            ended = ended._replace(fitted=widened(ended.fitted, ended.given, data, settings, prior))
     elif warm is not None and tails is not None:
-        ended = fit_tails(run, model, data, settings, prior, progress, warm)
+        ended = fit_tails(run, model, data, settings, prior, progress, warm)._replace(given=None)
     else:
         fitted = run(model, data, settings, prior, progress, warm)
-        ended = Ended(fitted, partial(_more_points, data, settings, prior))
-    fitted = ended.fitted
+        again = warm is not None and warm.widen and noise_is_open(left_open, method, likelihood, data)
+        given = partial(of_one_variance, fitted, data) if again else None
+        ended = Ended(fitted, partial(_more_points, data, settings, prior), given)
+    fitted = ended.fitted if ended.given is None else widened(ended.fitted, ended.given, data, settings, prior)
     if (M := most_points(fitted, data, settings, method)) > len(fitted.model.posterior.Z):
         fitted = ended.more(fitted, M)
     if not np.isfinite(fitted.bound):

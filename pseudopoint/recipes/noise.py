@@ -101,8 +101,11 @@ class Turns(NamedTuple):
 
     def without_rows(self, data: Dataset) -> tuple[LeftOut, LeftOut]:
         """f and g without each row."""
-        of_g = leave_one_out(self.g.predictor, self.g.model.likelihood, self.rows)
-        return left_out(self.f, self.of(data)), of_g
+        return left_out(self.f, self.of(data)), self.g_without_rows()
+
+    def g_without_rows(self) -> LeftOut:
+        """g without each row."""
+        return leave_one_out(self.g.predictor, self.g.model.likelihood, self.rows)
 
     def residuals(self, data: Dataset, left: LeftOut) -> Dataset:
         """Residuals of rows left out times √E ρᵢ, with the variance of f there, times E ρᵢ, as their known one."""
@@ -312,15 +315,15 @@ def both_functions(first: Fitted, turns: Turns, data: Dataset) -> Fitted:
     return first.refitted(Fitted(both, predictor, "", "", f.bound - less, f.vfe - less, np.inf, (), 0, True, ()))
 
 
-def given_noise(first: Fitted, turns: Turns, data: Dataset) -> GivenNoise:
-    """What the fit `first`, of f and g, was in the end."""
+def given_noise(turns: Turns, data: Dataset) -> GivenNoise:
+    """What a fit of f and g ended with."""
     data = rows_of(data, data.y, 0.0)
     times = lambda factor: turns.with_scale(turns.scale * factor**0.5, data.X.dtype)
     return GivenNoise(
         turns.f,
         turns.of(data),
         observed=lambda model, factor: times(factor).likelihood,
-        again=lambda f, factor: both_functions(first, times(factor)._replace(f=f), data),
-        beside=lambda: turns.without_rows(data)[1],
+        again=lambda f, factor: both_functions(f, times(factor)._replace(f=f), data),
+        beside=turns.g_without_rows,
         learned=False,
     )

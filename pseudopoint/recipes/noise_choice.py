@@ -4,6 +4,7 @@ densities of rows left out."""
 import logging
 import time
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 
@@ -67,7 +68,7 @@ def _depending_on_x(normal: Fitted, data: Dataset, settings, prior) -> tuple[End
     LOG.info("trying noise that depends on x")
     began = time.perf_counter()
     more = lambda fitted, M: with_more_points(fitted, data, settings, prior, M)
-    as_it_is = Ended(normal, more, of_one_variance(normal, data))
+    as_it_is = Ended(normal, more, partial(of_one_variance, normal, data))
     try:
         varying = fit_noise(normal, data, settings, prior, if_it_may_pay=True)
     except FitError:
@@ -91,7 +92,7 @@ def _both(varying: VaryingNoise, data: Dataset, settings: Settings, prior) -> En
 
 def _in_turn(fitted: Fitted, turns, data: Dataset, settings: Settings, prior) -> Ended:
     more = lambda fitted, M: with_points_of_f(fitted, turns, data, settings, prior, M)
-    return Ended(fitted, more, given_noise(fitted, turns, data))
+    return Ended(fitted, more, partial(given_noise, turns, data))
 
 
 def with_tails_that_pay(

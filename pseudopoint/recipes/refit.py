@@ -42,7 +42,8 @@ def refit(
     result = OptimiseResult(model, None, np.nan, (), 0, 0, True)
     if iterations:
         held = held_points(settings)
-        box = box_around(trainable(model, *held), kernel=reach, likelihood=noise, posterior=np.inf)
+        free = np.isinf(reach) and np.isinf(noise)
+        box = None if free else box_around(trainable(model, *held), kernel=reach, likelihood=noise, posterior=np.inf)
         options = {"box": box, "float32_start": None if exact else float32_start} | host
         result = maximise(objective, prior, model, data, iterations, None, *held, **options)
     return finish_exact(result, data, ()) if exact else finish(collapsed, result, data, settings, ())

@@ -39,11 +39,12 @@ Notes = tuple[str, ...]
 class Warm(NamedTuple):
     """A better start than that of a model: kernel and likelihood with Gaussian noise that a search found, with `tails`
     where it found Student-t noise; or, `learned`, all that an earlier fit ended with, and its posterior where q is
-    known."""
+    known; `widen` says whether its variances may be widened."""
 
     model: Model
     tails: HeavyTails | None = None
     learned: bool = False
+    widen: bool = False
 
 
 def num_points(data, settings) -> int:

@@ -7,6 +7,7 @@ an exact or collapsed fit. No step lowers the bound.
 """
 
 from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -153,7 +154,7 @@ def fit_tails(run, start: Model, data: Dataset, settings: Settings, prior, progr
         found = alternate(gaussian, data, settings, prior, tails.degrees, 0, 0).fitted(data)
         return found._replace(notes=(*fitted.notes, *gaussian.notes[len(tails.gaussian.notes) :]), trials=fitted.trials)
 
-    return Ended(fitted._replace(notes=(*fitted.notes, note), trials=(trial,)), more, tails.given(data))
+    return Ended(fitted._replace(notes=(*fitted.notes, note), trials=(trial,)), more, partial(tails.given, data))
 
 
 def _first_precisions(

@@ -1,10 +1,10 @@
-"""Predictive variances wide enough for rows that no number of the model has seen.
+"""One factor of all variances, so that they hold for rows that kernel and noise were not fitted to.
 
 Kernel and noise are fitted to the same rows as f. Where rows are few for the numbers that are fitted, the errors of new
-rows are larger than the variances say. Rows left out with kernel and noise held (`bounds.leave_one_out`) do not show
-it. So f is fitted anew without each of a few folds, kernel and noise too, and the log density of the folds' rows,
+rows are larger than the variances say. Rows left out with these numbers held (`bounds.leave_one_out`) do not show it.
+So f and its kernel are fitted again without each of a few folds, and the log density of the folds' rows,
     Σᵢ wᵢ log E p(yᵢ | fᵢ; s²c)   under   fᵢ ~ N(mᵢ, c vᵢ),
-tells the best factor c of all variances (methods h.6). With c k for the kernel k and c σ² for the noise, E f is as
+is maximised in the factor c of all variances (methods h.6). With c k for the kernel k and c σ² for the noise, E f is as
 before and V f is c times as large: the model stays a Gaussian process.
 """
 
@@ -23,26 +23,27 @@ from ..likelihoods import AbstractLikelihood, Gaussian
 from ..optimise.fullbatch import FitError
 from ..params import cast, trainable
 from ..posteriors import Model
+from .candidates import in_order
 from .prior import LengthscalePrior
 from .refit import refit
 from .settings import Fitted, Settings, Trial
 
-# Folds are left out of fits of at most so many rows, for each takes seconds, and of at most so many for each number of
-# kernel and noise: beyond that c is expected within a few hundredths of 1.
-ROWS, ROWS_A_NUMBER = 1500, 30
 FOLDS = 5
+# The fits without a fold take about as long as the fit itself. With more rows for each number, c is near 1.
+ROWS, ROWS_A_NUMBER = 1500, 30
 ITERATIONS = 50  # of the fit without a fold, from where the fit of all rows ended
-WIDEST = 10.0  # the largest c
+WIDEST = 4.0  # the largest c: variances that are too small by more have another cause
 SHOWN = 2.0  # nats that c has to gain
 LOG = logging.getLogger(__name__)
 
 
 class GivenNoise(NamedTuple):
-    """What a fit of f was in the end: a Gaussian one, of rows with noise variances or weights of their own.
+    """The Gaussian fit `f` that a fit ended with, its `rows`, which may have noise variances or weights of their own,
+    and how the rest follows from it.
 
-    `observed` is the likelihood of y, and `again` the whole fit, of a Gaussian fit of f and a factor of the variances
-    that are not in it. `beside` gives the moments of a second function without each row. `learned` says that the
-    Gaussian noise is learned with f, and not that of the rows.
+    `observed` gives the likelihood of y, and `again` the whole fit, from a Gaussian fit of f and a factor of the noise
+    that it does not have. Where there is a second function, `beside` gives its moments without each row. `learned` says
+    whether the noise variance of `f` is learned, or that of the rows is all there is.
     """
 
     f: Fitted
@@ -59,51 +60,58 @@ def of_one_variance(normal: Fitted, data: Dataset) -> GivenNoise:
     return GivenNoise(normal, data, observed, lambda f, factor: f)
 
 
-def widened(fitted: Fitted, given: GivenNoise, data: Dataset, settings: Settings, prior: LengthscalePrior) -> Fitted:
-    """The fit with all variances times the best c ≥ 1, where that gains two nats for the rows of the folds; with both
-    log densities in its trials. A fit with pseudo-points, or of many rows, is returned as it is."""
-    few = len(data) <= min(ROWS, ROWS_A_NUMBER * trainable(given.f.model).size)
-    if given.f.model.posterior.points or not few:
+def widened(
+    fitted: Fitted, given: Callable[[], GivenNoise], data: Dataset, settings: Settings, prior: LengthscalePrior
+) -> Fitted:
+    """The fit with all variances times the best c, 1 ≤ c ≤ `WIDEST`, where that gains two nats for the rows of the
+    folds; with both log densities in its trials. A fit with pseudo-points, or of many rows, is returned as it is."""
+    if fitted.model.posterior.points or len(data) > ROWS:
+        return fitted
+    known = given()
+    if len(data) > ROWS_A_NUMBER * trainable(known.f.model).size:
         return fitted
     LOG.info("fitting without each of %d folds", FOLDS)
     began = time.perf_counter()
     try:
-        density = _left_out(given, data, settings, prior)
+        density = _left_out(known, data, settings, prior)
         found: Any = minimize_scalar(lambda log: -density(np.exp(log)), bounds=(0, np.log(WIDEST)), method="bounded")
         factor, before, after = float(np.exp(found.x)), density(1.0), -float(found.fun)
         wins = after > before + SHOWN
-        wide = given.again(_times(given, factor, settings, prior), factor) if wins else fitted
+        wide = known.again(_times(known, factor, settings, prior), factor) if wins else fitted
     except FitError as error:
-        return fitted._replace(notes=(*fitted.notes, f"variance: folds were not left out, as a fit failed: {error}"))
+        note = f"variance: as fitted, because the fit without a fold, or with more variance, failed: {error}"
+        return fitted._replace(notes=(*fitted.notes, note))
     trials = (
         Trial("variance", "as fitted", before, not wins, 0.0),
         Trial("variance", f"times {factor:.3g}", after, wins, time.perf_counter() - began),
     )
-    total = data.total_weight
     note = (
-        f"variance: log density of a row of {FOLDS} folds left out {before / total:.3f}, "
-        f"with all variances times {factor:.3g} {after / total:.3f}"
+        f"variance: log density of a row left out with its fold {before / data.total_weight:.3f}, with all variances "
+        f"times {factor:.3g} {after / data.total_weight:.3f}, {'taken' if wins else 'not taken'}"
     )
     return fitted.refitted(wide)._replace(notes=(*fitted.notes, note), trials=(*fitted.trials, *trials))
 
 
 def _left_out(given: GivenNoise, data: Dataset, settings: Settings, prior) -> Callable[[float], float]:
     """The sum of log densities of rows left out, as a function of c."""
-    folds, weight = folds_of(given.f, data), np.asarray(given.rows.weight)
-    beside = given.beside and given.beside()
-    noise, parts = np.inf if given.learned else 0.0, []
+    folds, weight = folds_of(data), np.asarray(given.rows.weight)
+    beside, noise = given.beside and given.beside(), np.inf if given.learned else 0.0
+    iterations, parts = min(ITERATIONS, settings.max_iter or ITERATIONS), []
     for fold in range(FOLDS):
-        # Rows of weight zero cost nothing, and all fits have the shape of the first.
+        # Rows of weight zero, so that all fits have the shape of the first. How far the kernel may go has no limit, for
+        # the fit begins where that of all rows ended, and has to forget the fold.
         others, rows = replace(given.rows, weight=np.where(folds == fold, 0, weight)), np.flatnonzero(folds == fold)
-        found = refit(given.f.model, others, settings, prior, ITERATIONS, noise, reach=np.inf)
+        found = refit(given.f.model, others, settings, prior, iterations, noise, reach=np.inf)
         of_f = LeftOut(*marginals_of_rows(found.predictor, take(data, rows)))
         of_g = () if beside is None else (LeftOut(beside.mean[rows], beside.variance[rows]),)
-        parts.append((found.model, take(data, rows), of_f, of_g))
+        # The variance under weights w E ρ is that of the mean weight 1 once it is multiplied by Σ w E ρ/Σ w.
+        mean_weight = float(np.sum(others.weight) / np.sum(np.asarray(data.weight)[folds != fold]))
+        parts.append((found.model, mean_weight, take(data, rows), of_f, of_g))
 
     def density(factor: float) -> float:
         total = 0.0
-        for model, rows, of_f, of_g in parts:
-            likelihood = cast(given.observed(model, factor), data.X.dtype)
+        for model, mean_weight, rows, of_f, of_g in parts:
+            likelihood = cast(given.observed(model, factor * mean_weight), data.X.dtype)
             each = loo_log_density(likelihood, rows, of_f._replace(variance=factor * of_f.variance), *of_g)
             total += float(np.asarray(rows.weight, float) @ each)
         return total
@@ -111,13 +119,11 @@ def _left_out(given: GivenNoise, data: Dataset, settings: Settings, prior) -> Ca
     return density
 
 
-def folds_of(fitted: Fitted, data: Dataset) -> np.ndarray:
-    """The fold of each row, [N]: rows in the order of their targets go to the folds in turn, so that each has its share
-    of low and high ones, in whatever order the table is."""
-    mean, _ = marginals_of_rows(fitted.predictor, data)
-    order = np.lexsort((mean, np.asarray(data.y)))
+def folds_of(data: Dataset) -> np.ndarray:
+    """The fold of each row, [N]. Rows `in_order` go to the folds in turn, so that each has its share of low and high
+    targets, whatever the order of rows and columns is."""
     folds = np.empty(len(data), int)
-    folds[order] = np.arange(len(data)) % FOLDS
+    folds[in_order(data)] = np.arange(len(data)) % FOLDS
     return folds
 
 

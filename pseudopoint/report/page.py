@@ -145,8 +145,8 @@ def _choices(report: Report) -> str:
         parts[part][choice] = max(value, before[0]), taken or before[1]
     bars = "".join(_bars_of_part(part, choices) for part, choices in parts.items())
     meaning = (
-        "Log evidence of a sample of the training rows, or for the noise the log density of rows left out: how many "
-        "nats it lacks to the best of its part. Bold: taken. A choice that was tried twice has the higher of both."
+        "Log evidence of a sample of the training rows, or for noise and variance log density of rows left out: how "
+        "many nats it lacks to the best of its part. Bold: taken. A choice that was tried twice has the higher of both."
     )
     return section("What was tried", f'{paragraph(meaning)}<table class="bars">{bars}</table>') if bars else ""
 
