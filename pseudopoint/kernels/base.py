@@ -148,6 +148,7 @@ class Constant(AbstractKernel):
     """The same covariance for every pair: an unknown constant of that prior variance."""
 
     variance: Positive = positive(default=1.0)
+    times = with_variance
 
     def __call__(self, X: Float[Array, "N D"], Z: Float[Array, "M D"]) -> Float[Array, "N M"]:
         return jnp.broadcast_to(jnp.asarray(self.variance, X.dtype), (X.shape[0], Z.shape[0]))
@@ -155,8 +156,6 @@ class Constant(AbstractKernel):
     def diag(self, X: Float[Array, "N D"]) -> Float[Array, " N"]:
         """variance · 1."""
         return self.variance * jnp.ones_like(X[:, 0])
-
-    times = with_variance
 
 
 class AbstractCombination(AbstractKernel):
@@ -194,7 +193,6 @@ class Sum(AbstractCombination):
     symbol: ClassVar[str] = " + "
     precedence: ClassVar[int] = 0
     kernels: tuple[AbstractKernel, ...]
-
     times = of_parts_times
 
 

@@ -13,6 +13,7 @@ class Linear(AbstractKernel):
     """Σ_d variance_d x_d z_d. `variance` is a scalar or one per column."""
 
     variance: Scale = positive(default=1.0)
+    times = with_variance
 
     def __call__(self, X: Float[Array, "N D"], Z: Float[Array, "M D"]) -> Float[Array, "N M"]:
         return (X * self.variance) @ Z.T
@@ -21,13 +22,12 @@ class Linear(AbstractKernel):
         """Σ_d variance_d x_d²."""
         return jnp.sum(self.variance * X**2, axis=1)
 
-    times = with_variance
-
 
 class White(AbstractKernel):
     """variance · 1[x = z]: independent noise that belongs to the function, not to the observation."""
 
     variance: Positive = positive(default=1.0)
+    times = with_variance
 
     def __call__(self, X: Float[Array, "N D"], Z: Float[Array, "M D"]) -> Float[Array, "N M"]:
         return self.variance * jnp.all(X[:, None, :] == Z[None, :, :], axis=-1).astype(X.dtype)
@@ -35,5 +35,3 @@ class White(AbstractKernel):
     def diag(self, X: Float[Array, "N D"]) -> Float[Array, " N"]:
         """variance · 1."""
         return self.variance * jnp.ones_like(X[:, 0])
-
-    times = with_variance

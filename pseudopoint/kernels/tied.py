@@ -4,12 +4,13 @@ import dataclasses
 from typing import Any
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
 from ..params import positive
-from .base import AbstractKernel, AbstractOfRows, Constant, Product, Scale
+from .base import AbstractKernel, AbstractOfRows, Scale
 
 __all__ = ["Tied"]
 
@@ -57,9 +58,9 @@ class Tied(AbstractOfRows):
         return eqx.tree_at(at, self.kernel, list(shared.values())) if shared else self.kernel
 
     def times(self, factor: float) -> AbstractKernel:
-        """Of the kernel inside where that stays of its kind, for `wide` reads its fields."""
-        alike = isinstance(self.kernel.times(factor), type(self.kernel))
-        return super().times(factor) if alike else Product((Constant(factor), self))
+        """Of the kernel inside where that keeps its fields, which `wide` reads."""
+        alike = jax.tree.structure(self.kernel.times(factor)) == jax.tree.structure(self.kernel)
+        return super().times(factor) if alike else AbstractKernel.times(self, factor)
 
     def seen(self, X: Float[Array, "N D"]) -> Float[Array, "N K"]:
         return X * self.scale

@@ -41,9 +41,10 @@ class GivenNoise(NamedTuple):
     """The Gaussian fit `f` that a fit ended with, its `rows`, which may have noise variances or weights of their own,
     and how the rest follows from it.
 
-    `observed` gives the likelihood of y, and `again` the whole fit, from a Gaussian fit of f and a factor of the noise
-    that it does not have. Where there is a second function, `beside` gives its moments without each row. `learned` says
-    whether the noise variance of `f` is learned, or that of the rows is all there is.
+    `observed(model, c)` is the likelihood of y, with c times the noise, where the Gaussian fit has this model.
+    `again(f, c)` is the whole fit, where the Gaussian one is f, whose variances have been multiplied by c.
+    `beside()` is a second function without each row, where there is one. `learned` says whether the noise variance of
+    `f` is learned; if not, the rows have their own.
     """
 
     f: Fitted
