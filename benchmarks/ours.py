@@ -1,10 +1,11 @@
 """Our own steps and bounds in two checkouts, in turn: what a change to the code does to their time.
 
-    python benchmarks/ours.py OTHER_CHECKOUT [--rounds 9] [--cases "adam|student"]
+    python benchmarks/ours.py OTHER_CHECKOUT [--rounds 9] [--cases "adam|student"] [--out FILE.jsonl]
 
-One process for each checkout stays alive, compiles a case once, and waits on its input while the other takes its turn.
+One process for each checkout, by the checkout's own copy of this file, stays alive, compiles a case once, and waits on
+its input while the other takes its turn.
 Prints, for each case, the medians and quartiles in milliseconds, wall clock and processor time (which other work on
-the machine disturbs less), of OTHER_CHECKOUT and of this one, and their ratio.
+the machine disturbs less), of OTHER_CHECKOUT and of this one, and their ratio. With --out, rows of results/ours.jsonl.
 """
 
 import argparse
@@ -19,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from provenance import store
 
 M, B, N, D, STEPS = 500, 1024, 10_000, 16, 10
 
@@ -127,11 +129,14 @@ def work() -> None:
             print(json.dumps([time.perf_counter() - wall, time.process_time() - cpu]), flush=True)
 
 
-def compare(other: Path, rounds: int, names: Sequence[str]) -> None:
+def compare(other: Path, rounds: int, names: Sequence[str], out: Path | None) -> None:
     """Both checkouts, case by case, in turn."""
+    of = subprocess.run(
+        ["git", "-C", str(other), "describe", "--always", "--exclude=*", "--dirty=+"], capture_output=True, text=True
+    ).stdout.strip()
     workers = [
         subprocess.Popen(
-            [sys.executable, __file__, "--work"],
+            [sys.executable, str(checkout / "benchmarks/ours.py"), "--work"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -158,6 +163,11 @@ def compare(other: Path, rounds: int, names: Sequence[str]) -> None:
             for k, kind in enumerate(("wall", "processor"))
         ]
         print(f"{name}: {'; '.join(text)}", flush=True)
+        if out is not None:
+            sides = {kind: {"other": taken[:, 0, k], "ours": taken[:, 1, k]} for k, kind in enumerate(("wall", "cpu"))}
+            quartiles = {kind: {who: np.quantile(t, (0.25, 0.5, 0.75)).tolist() for who, t in each.items()}
+                         for kind, each in sides.items()}  # fmt: skip
+            store({"case": name, "other": of, "milliseconds": quartiles, "rounds": rounds}, out)
     for worker in workers:
         worker.communicate()  # closes its input and waits
 
@@ -167,6 +177,7 @@ if __name__ == "__main__":
     parser.add_argument("other", type=Path, nargs="?")
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--cases", default="")
+    parser.add_argument("--out", type=Path)
     parser.add_argument("--work", action="store_true")
     options = parser.parse_args()
     if options.work:
@@ -178,4 +189,4 @@ if __name__ == "__main__":
         chosen = options.cases.split("|") if options.cases else every
         if unknown := set(chosen) - set(every):
             parser.error(f"no case {', '.join(sorted(unknown))}; there are {'|'.join(every)}")
-        compare(options.other.resolve(), options.rounds, chosen)
+        compare(options.other.resolve(), options.rounds, chosen, options.out)

@@ -124,6 +124,23 @@ def predictions() -> Section:
     )
 
 
+def versions() -> Section:
+    """Our steps and bounds beside those of an older version."""
+    lines = []
+    for row in {row["case"]: row for row in stored("ours")}.values():
+        wall = row["milliseconds"]["wall"]
+        times = [wall[who][1] for who in ("ours", "other")]
+        cells = [row["case"], *(show_seconds(t / 1e3) for t in times), f"{times[0] / times[1]:.2f}"]
+        lines.append(([*cells, row["other"]], [row]))
+    return Section(
+        "Are steps and passes as fast as in our first version?",
+        """A step (500 inducing points, or as many as the name says) or a value and gradient of the collapsed bound by
+        two checkouts in turn, 16 columns, float64, medians. A ratio above 1 is slower now.""",
+        ["work", "now", "before", "now / before", "commit before"],
+        lines,
+    )
+
+
 def growth() -> Section:
     """Exponents."""
     rows = suite("growth")
@@ -214,7 +231,7 @@ def on_gpu() -> Section:
 
 SECTIONS = (
     *(quality, cold, numbers, calibration, forecasts, classes, splits, class_seconds, defaults_of_classes, sessions),
-    *(exact_evidence, laplace_evidence, steps, bounds, predictions, growth, reports, places, on_gpu),
+    *(exact_evidence, laplace_evidence, steps, bounds, predictions, versions, growth, reports, places, on_gpu),
 )
 
 

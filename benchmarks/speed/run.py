@@ -14,6 +14,7 @@ import argparse
 import json
 import math
 import re
+import shlex
 import signal
 import sys
 import tempfile
@@ -100,6 +101,7 @@ def main() -> int:
     options.out.mkdir(parents=True, exist_ok=True)
     rows = stored(options.out / "speed.jsonl", options)
     say = lambda text: print(text, end="", file=sys.stderr, flush=True)
+    command = f"make benchmark OPTIONS={shlex.quote(shlex.join(asked(sys.argv[1:])))}"
     with tempfile.TemporaryDirectory() as folder:
         workers = Workers(options.envs.resolve(), options.limit, options.out / "speed.log")
         bench = Bench(workers, Path(folder), options.repeats, options.dtype, options.quick, options.cases, say)
@@ -113,13 +115,20 @@ def main() -> int:
                     else getattr(suites, suite)(bench)
                 )
                 for row in work:
-                    rows.append({"suite": suite, "quick": options.quick} | row | provenance())
+                    rows.append({"suite": suite, "quick": options.quick} | row | provenance() | {"command": command})
                     write(rows, options.out)
                 say(f"{suite}: {time.perf_counter() - start:.0f} s\n")
         finally:
             workers.close()
     pictures(rows, options.out)
     return 0
+
+
+def asked(words: list[str]) -> list[str]:
+    """The options of a run without its own places: environments and results; FOLDER for other folders."""
+    places = {"--envs", "--out"}
+    kept = [word for before, word in zip(["", *words], words, strict=False) if not {before, word} & places]
+    return ["FOLDER" if Path(word).is_absolute() else word for word in kept]
 
 
 def plain(value):

@@ -135,6 +135,7 @@ IMPORTS = {
 
 
 COLD = tuple(Entry(library, "") for library in ("ours", "gpflow", "gpytorch", "sklearn")) + (
+    Entry("ours", "fast"),
     Entry("gpjax", "scipy"),
     Entry("gpjax", "lbfgs"),
 )

@@ -128,16 +128,15 @@ def quality_table(rows: list[Row]) -> str:
     lines = []
     for (case, _), group in by_case(rows).items():
         peer = best_peer(group)
-        ours = next((row for row in group if row["library"] == "ours"), {})
         for row in group:
             density = row.get("density")
             own = row["library"] == "ours" and peer and row.get("seconds")
             ratio = f"{peer['seconds'] / row['seconds']:.2f}×" if own else ""
-            default = show_seconds(row.get("whole_seconds")) if row is ours else ""
+            default = show_seconds(row.get("whole_seconds")) if row["library"] == "ours" else ""
             reached = show_seconds(row["seconds"]) if row.get("seconds") else row.get("error", "not reached")
             lines.append([case, name_of(row), f"{row.get('target', np.nan):.4f}", reached, ratio, default,
                           f"{density:.4f}" if density is not None else "–"])  # fmt: skip
-    head = ["table", "who", "target", "seconds to it", "best peer / ours", "default fit", "density at the end"]
+    head = ["table", "who", "target", "seconds to it", "best peer / ours", "whole fit", "density at the end"]
     return table(head, lines)
 
 

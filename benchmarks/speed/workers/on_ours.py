@@ -142,7 +142,7 @@ def regressor(p):
 
 
 def quality(p, variant, task, M, batch, budget, max_iter=None, settings=None):
-    """A default estimator from raw arrays; one turn is the whole fit, compilation included."""
+    """An estimator with these settings from raw arrays; one turn is the whole fit, compilation included."""
     estimator, out = (GPRegressor if task == "regression" else GPClassifier), [None]
 
     def turn():
@@ -166,13 +166,14 @@ def quality(p, variant, task, M, batch, budget, max_iter=None, settings=None):
 
 def cold(p, variant):
     """The first fit of a process, and its first prediction."""
-    out = [None]
+    out, settings = [None], {"effort": variant} if variant else {}
 
     def turn():
-        out[0] = GPRegressor().fit(p["X"], p["y"])
+        out[0] = GPRegressor(**settings).fit(p["X"], p["y"])
         out[0].predict(p["X_test"][:1], return_std=True)
 
-    return Task(turn, lambda: np.mean(out[0].log_density(p["X_test"], p["y_test"])), "GPRegressor()")
+    about = f"GPRegressor({', '.join(f'{name}={setting!r}' for name, setting in settings.items())})"
+    return Task(turn, lambda: np.mean(out[0].log_density(p["X_test"], p["y_test"])), about)
 
 
 def rates(p, variant, M, B, repeats):
