@@ -26,7 +26,7 @@ BY_YEAR = re.compile(rf"({NAMES}),? \(?((?:19|20)\d\d)((?:[,;] (?:and )?(?:19|20
 BY_NUMBER = re.compile(
     rf"({NAMES}|GPML)(?:'s|’s)? \((?!(?:19|20)\d\d\b)\d+(?:\.\d+)*\)|({NAME} and {NAME}),? \d+\.\d|\(({NAME}) \d+\.\d"
 )
-METHODS = re.compile(r"\bmethods ((?:[a-l](?:\.\d+)?(?![\w.]\w)(?:, | and |; )?)+)(?=[).,;:\]]|$)")
+METHODS = re.compile(r"\bmethods ((?:[a-o](?:\.\d+)?(?![\w.]\w)(?:, | and |; )?)+)(?=[).,;:\]]|$)")
 DATES = {"Jan", "January", "Dec", "December", "Nobody"}  # of examples in code; Nobody wrote the papers of examples
 NOT_NAMES = {"SAG", "Figure", "Table"}
 
@@ -50,7 +50,7 @@ def citations(text):
 def sections(text):
     """The sections of docs/methods.md that a text cites: "a.3", or "c"."""
     for group in METHODS.findall(prose(text)):
-        yield from re.findall(r"[a-l](?:\.\d+)?", group.replace(" and ", ", "))
+        yield from re.findall(r"[a-o](?:\.\d+)?", group.replace(" and ", ", "))
 
 
 def keys(references):

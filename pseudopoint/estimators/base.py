@@ -72,6 +72,7 @@ class AbstractEstimator(TakesMoreRows, BaseEstimator):
     mean_: Any = None
     mean_function_: Any = None
     centre_: Any = None  # the kernel at the centre of the prior of its lengthscales
+    near_rows_: Any = None
     rows_: Any = None  # the number of rows of a fit to a table by name
     outputs_: Any = None  # names of several outputs
     encoder_: Any = None  # of a table, and the names of its columns where `fit` was given it
@@ -224,6 +225,7 @@ class AbstractEstimator(TakesMoreRows, BaseEstimator):
                 self.mean_function_ = ScaledMean(self.mean_function_, scaling.mean, scaling.scale)
         if self.mean_function_ is not None:
             self.predictor_ = WithMean(self.predictor_, self.mean_function_)
+        self.near_rows_ = host(fitted.near_rows)
         points = fitted.model.posterior.points
         self.inducing_points_ = chosen.points(np.asarray(points[0], np.float64)) if points else None
         self.method_, self.reason_ = fitted.method, fitted.reason
@@ -280,7 +282,7 @@ class AbstractEstimator(TakesMoreRows, BaseEstimator):
         units of y, and the standard deviation is that of `predict` without noise.
         """
         rows, s = self._inputs(X), self.standardiser_
-        values = evaluate(self, predictive.latent if return_std else predictive.latent_mean, rows)
+        values = evaluate(self, predictive.latent_of_target if return_std else predictive.latent_mean, rows)
         mean, variances = (values[0], [values[1]]) if return_std else (values, [])
         told = [mean.T + (0.0 if self.mean_ is None else self.mean_), *(np.sqrt(v.T) for v in variances)]
         if self.likelihood_.additive:

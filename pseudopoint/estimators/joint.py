@@ -6,6 +6,8 @@ import numpy as np
 
 from ..processes import computing
 from . import predictive
+from .near import corrected_covariance, normal, place
+from .serving import evaluate
 
 
 def joint_moments(model: Any, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -21,6 +23,9 @@ def joint_moments(model: Any, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]
     with computing(model._precision):
         X = model.standardiser_.inputs(rows, model._precision)
         w, K = (np.asarray(x, np.float64) for x in predictive.joint(model.predictor_, inner, X))
+    if model.near_rows_ is not None:
+        w, variance = evaluate(model, normal, rows)
+        K = corrected_covariance(K, evaluate(model, place, rows)[2], variance)
     K = 0.5 * (K + K.T) if warped is None else model.likelihood_.covariance(w, 0.5 * (K + K.T))
     with np.errstate(over="ignore"):
         covariance = (K * model.standardiser_.target_scale) * model.standardiser_.target_scale

@@ -13,6 +13,7 @@ from ..params import cast
 from ..posteriors import Collapsed, Exact, Model
 from ..processes import computing, one_blas_thread
 from .checks import noise_of_rows, one_column, refuse_noise_of_warped, scaled_noise, weights
+from .near import refuse_near_rows
 
 
 def densities(model: Any, X: Any, y: Any, sample_weight: Any, noise: Any, folds: Any) -> np.ndarray:
@@ -24,6 +25,7 @@ def densities(model: Any, X: Any, y: Any, sample_weight: Any, noise: Any, folds:
     inner, warp = model.likelihood_.warped or (model.likelihood_, None)
     exact = model.method_ == "exact"
     _refuse(model, inner)
+    refuse_near_rows(model, "rows left out in closed form are not known")
     if noise is not None:
         refuse_noise_of_warped(warp)
     if np.ndim(y) != 1:

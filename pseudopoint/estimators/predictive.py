@@ -11,14 +11,19 @@ import numpy as np
 from ..linalg import factorise
 
 
-def latent_mean(predictor, likelihood, X):
-    """Means of the latent functions, [N] or [C, N]."""
-    return predictor(X)[0]  # the variance, which is not returned, is not compiled
-
-
 def latent(predictor, likelihood, X):
     """Means and variances of the latent functions, [2, N] or [2, C, N]."""
     return jnp.stack(predictor(X))
+
+
+def latent_of_target(predictor, likelihood, X):
+    """The same of the functions that describe the target: the first is moved by what near rows tell."""
+    return jnp.stack(likelihood.latent(*predictor(X)))
+
+
+def latent_mean(predictor, likelihood, X):
+    """Means of the functions that describe the target, [N] or [C, N]."""
+    return likelihood.latent(*predictor(X))[0]  # the variance, which is not returned, is not compiled
 
 
 def mean(predictor, likelihood, X, *shift):

@@ -38,6 +38,7 @@ from .frames import given
 from .joint import joint_moments
 from .lazy import ScoresExposures, over_partitions
 from .left_out import densities
+from .near import MovedPaths, moved, place, predictive_likelihood, with_near_rows
 from .serving import apply_learned, evaluate, in_blocks
 from .targets import check_target, regression_likelihood
 from .updating import target_of_numbers
@@ -98,6 +99,7 @@ class GPRegressor(ScoresExposures, RegressorMixin, AbstractEstimator):
         target_warp: names.TargetWarp = "auto",
         outputs: names.Outputs = "independent",
         num_latents: int | None = None,
+        near_rows: bool = True,
         effort: names.Effort = "balanced",
         method: names.Method = "auto",
         optimiser: names.Optimiser = "auto",
@@ -268,9 +270,10 @@ class GPRegressor(ScoresExposures, RegressorMixin, AbstractEstimator):
             return np.stack(interval(*self._moments(rows), level), axis=-1)
         mean, variance = evaluate(self, predictive.latent, rows)
         mean = sum(moved, mean)
+        likelihood = predictive_likelihood(self)
         with computing(self._precision):
             ends = [
-                np.concatenate([quantile(self._observed(), m, v, p) for m, v in _cut(mean, variance)])
+                np.concatenate([quantile(likelihood, m, v, p) for m, v in _cut(mean, variance)])
                 for p in (0.5 - 0.5 * level, min(0.5 + 0.5 * level, BELOW_ONE))
             ]
         # Sorted, as the quantiles of nearly one probability are equal up to rounding.
@@ -326,6 +329,7 @@ class GPRegressor(ScoresExposures, RegressorMixin, AbstractEstimator):
         else:
             with computing(self._precision):
                 f = predictive.draw(self.predictor_, self.standardiser_.inputs(rows, self._precision), normal)
+                f = f if self.near_rows_ is None else moved(f, *evaluate(self, place, rows))
                 draws = np.asarray(predictive.mean_given(self._observed(), self._scaled_levels()[0], f), np.float64)
         draws = predictive.with_noise(self.likelihood_, draws, state) if truth("noise", noise) else draws
         return np.swapaxes(self._in_units(draws.T), 1, -1)
@@ -343,7 +347,9 @@ class GPRegressor(ScoresExposures, RegressorMixin, AbstractEstimator):
         fitted = self._copy()  # a later fit of this estimator does not change what was drawn
         seed = int(check_random_state(random_state).randint(2**31 - 1))
         with computing(self._precision):
-            drawn = sampling.paths(self.predictor_, seed, n, features)
+            drawn: Any = sampling.paths(self.predictor_, seed, n, features)
+            if (near := self.near_rows_) is not None:
+                drawn = MovedPaths(drawn, with_near_rows(self.predictor_, near), predictive_likelihood(self))
             leaves, structure = jax.tree.flatten((drawn, self._observed(), self._scaled_levels()[0]))
         width = n * (features + len(self.predictor_.Zv)) * self.likelihood_.latents
         apply = partial(apply_learned, predictive.mean_of_paths, structure, leaves)

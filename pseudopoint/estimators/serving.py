@@ -6,6 +6,7 @@ A fitted estimator stores a `Predictor`. What is made of it here is never stored
 import math
 from collections.abc import Callable, Iterator
 from itertools import pairwise
+from operator import is_
 from typing import Any, ClassVar, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -22,6 +23,7 @@ from ..linalg import lower_root
 from ..params import Number
 from ..posteriors import AbstractOutputs, Joined, Predictor, Predictors, WithMean
 from ..processes import computing
+from .near import predictive_likelihood, with_near_rows
 
 BLOCK = 2**19  # numbers of a block of rows: its few arrays stay in a processor's cache, and below the 32 MB at which
 # glibc gives memory back to the system after every block, to be cleared again page by page
@@ -116,12 +118,10 @@ def served(predictor: Predictor | Predictors | Joined | AbstractOutputs | WithMe
 
 
 class _Kept(NamedTuple):
-    """Predictor and likelihood on the device, taken apart, with what they were made of; `width` numbers a row.
+    """Predictor and likelihood on the device, taken apart, with what they were made of (`of`); `width` numbers a row.
     `compiled` are the functions that have been applied to them, each with a size of blocks."""
 
-    predictor: Any
-    likelihood: Any
-    precision: str
+    of: tuple[Any, Any, Any, str]
     width: int
     structure: Any
     leaves: list
@@ -135,20 +135,18 @@ def kept(model: Any) -> _Kept:
     """What predicts for a fitted estimator, on the device. It is made once a fit, as a single row would notice; and it
     is no attribute of the estimator, as it is neither learned nor to be copied or saved."""
     there, precision = _ON_DEVICE.get(model), model._precision
-    if (
-        there is None
-        or there.predictor is not model.predictor_
-        or there.likelihood is not model.likelihood_
-        or there.precision != precision
-    ):
+    learned = model.predictor_, model.likelihood_, model.near_rows_, precision
+    if there is None or not all(map(is_, there.of, learned)):
         with computing(precision):
-            predictor = model.predictor_
+            predictor, near = model.predictor_, model.near_rows_
             if model.inducing_points_ is None:  # a point at each row, whose number changes with the table
                 predictor = predictor.padded(bucket(len(predictor.Zv)))
-            leaves, structure = jax.tree.flatten((served(predictor, precision), model._observed()))
+            all_of_it = with_near_rows(served(predictor, precision), near), predictive_likelihood(model)
+            leaves, structure = jax.tree.flatten(all_of_it)
             width, leaves = len(predictor.Zv) * math.prod(predictor.leading), jax.device_put(leaves)
-        learned = model.predictor_, model.likelihood_, precision
-        there = _ON_DEVICE[model] = _Kept(*learned, width, structure, leaves, set())
+            if near is not None:
+                width = max(width, len(near.X), near.count**2)
+        there = _ON_DEVICE[model] = _Kept(learned, width, structure, leaves, set())
     return there
 
 

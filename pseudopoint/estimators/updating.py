@@ -11,7 +11,7 @@ from ..compilation import keeping_programs
 from ..data import dataset, merge_duplicates
 from ..params import cast
 from ..processes import computing, one_blas_thread
-from ..recipes import add_points, add_points_of_f, update, update_varying
+from ..recipes import add_points, add_points_of_f, update, update_varying, with_more_rows
 from .checks import (
     noise_of_rows,
     numbers,
@@ -87,6 +87,8 @@ def _update(model: Any, X: Any, y: Any, columns: dict[str, Any], new_inducing: A
         if more:
             predictor = (add_points_of_f if varying else add_points)(predictor, np.asarray(data.X), more)
         new = (update_varying if varying else update)(predictor, likelihood, data, at_rows)
+        if model.near_rows_ is not None:
+            model.near_rows_ = with_more_rows(model.near_rows_, new.predictor, likelihood, data)
         predictor = jax.tree.map(np.asarray, cast(new.predictor, model._precision))
     model.predictor_ = predictor
     if more:

@@ -12,6 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from ..data import LARGEST, Standardiser
 from ..estimators import predictive
+from ..estimators.near import refuse_near_rows
 from ..estimators.serving import SquarePredictor
 from ..files import whole_file
 from ..processes import computing
@@ -29,7 +30,7 @@ def to_onnx(model: Any, path: Any, *, level: float = 0.9) -> list[str]:
     predicted [N] and probability [N, C]. With a table their names begin with that of the target.
 
     Needs the package onnx. Raises ImportError without it, and ValueError for a model that computes what the export has
-    no nodes for, such as a special function of a kernel of your own.
+    no nodes for, such as a special function of a kernel of your own, or predictions that near rows correct.
     """
     check_is_fitted(model)
     if not 0 < level < 1:
@@ -43,6 +44,7 @@ def to_onnx(model: Any, path: Any, *, level: float = 0.9) -> list[str]:
         raise ValueError("the model has one class only, which it predicts with certainty: there is nothing to export")
     if getattr(model, "outputs_", None) is not None:
         raise ValueError("the export to ONNX is for models of one target, and this one has several: fit each by itself")
+    refuse_near_rows(model, "the export to ONNX has no nodes")
     with computing("float64"):
         names, content = _graph(model, level, labels)
     with whole_file(path) as file:

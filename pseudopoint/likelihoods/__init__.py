@@ -6,6 +6,7 @@ from .bounded import *
 from .gaussian import *
 from .intervals import *
 from .multiclass import *
+from .near_rows import *
 from .offset import *
 from .positive import *
 from .robust import *

@@ -152,6 +152,10 @@ class AbstractLikelihood(Readable):
         `predict`, unless the tails of y are too heavy for them."""
         return self.predict(mean, variance)
 
+    def latent(self, mean: Latent, variance: Latent) -> tuple[Latent, Latent]:
+        """Mean and variance of the functions by which the target is described: these, unless near rows move them."""
+        return mean, variance
+
     def predictive_cdf(self, mean: Latent, variance: Latent, y: PerRow) -> PerRow:
         """P(Y ≤ y) = E[P(Y ≤ y | f)] for f ~ N(mean, variance); NumPy arrays."""
         centre, width = (x.reshape(np.shape(y)) for x in in_blocks(_peak_hint, self, np.ravel(y)))

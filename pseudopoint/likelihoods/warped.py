@@ -90,6 +90,10 @@ class Warped(AbstractLikelihood):
         """P(Y ≤ y) of w(y)."""
         return self.likelihood.predictive_cdf(mean, variance, self.warp(y))
 
+    def latent(self, mean: Latent, variance: Latent) -> tuple[Latent, Latent]:
+        """Those of w(y)."""
+        return self.likelihood.latent(mean, variance)
+
     def covariance(
         self, mean: Float[np.ndarray, " N"], covariance: Float[np.ndarray, "N N"]
     ) -> Float[np.ndarray, "N N"]:

@@ -6,6 +6,7 @@ from .closed_form import *
 from .diagonal import *
 from .latents import *
 from .model import *
+from .near_rows import *
 from .orthogonal import *
 from .outputs import *
 from .shrunk import *

@@ -4,6 +4,7 @@ from .categories import Ties
 from .families import FAMILIES
 from .keeping import AbstractKeeper, Nothing
 from .methods import fit_model
+from .near_rows import with_more_rows
 from .search import Found, search
 from .settings import COLLAPSED_ROWS, Fitted, Settings, Trial, choose_method, choose_num_inducing
 from .starts import Warm

@@ -35,6 +35,7 @@ from .ends import at_once, finish, finish_exact, finish_profile, fitted_by, sett
 from .families import FAMILIES, family_steppers, prior_q, steps_and_rate
 from .growth import Ended, affordable_points, as_it_is, most_points, with_more_points
 from .heavy_noise import with_heavy_tails
+from .near_rows import near_rows_are_open, with_near_rows
 from .noise import fit_noise
 from .noise_choice import noise_is_open, with_noise_that_pays
 from .objectives import (
@@ -115,6 +116,8 @@ def fit_model(
         fitted = ended.more(fitted, M)
     if not np.isfinite(fitted.bound):
         raise FitError(explain(fitted.model, data))
+    if near_rows_are_open(fitted, data, left_open if warm is not None and warm.widen else settings):
+        fitted = with_near_rows(fitted, data, settings)
     return fitted._replace(method=method, reason=reason + fitted.reason, log_prior=log_prior(fitted.model, settings))
 
 

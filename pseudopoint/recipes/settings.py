@@ -8,7 +8,7 @@ from ..compilation import bucket
 from ..likelihoods import AbstractLikelihood
 from ..names import Settings
 from ..optimise.result import Record
-from ..posteriors import AbstractOutputs, Joined, Model, Predictor, Predictors
+from ..posteriors import AbstractOutputs, Joined, Model, NearRows, Predictor, Predictors
 
 # Rows up to which an exact fit takes one or two minutes on two cores (decision 0054).
 EXACT_ROWS = 4000
@@ -58,7 +58,8 @@ class Fitted(NamedTuple):
     """A fitted model, its predictor, and what to tell the user. Bounds are in nats, of the standardised target.
 
     Only a Gaussian likelihood has an upper bound; for others `upper` is infinite. With the method "laplace", `bound` is
-    no bound but Laplace's approximation of the log evidence. `log_prior` is that of the user's priors.
+    no bound but Laplace's approximation of the log evidence. `log_prior` is that of the user's priors. `near_rows` are
+    what corrects the predictions of `predictor`.
     """
 
     model: Model
@@ -74,6 +75,7 @@ class Fitted(NamedTuple):
     notes: tuple[str, ...]
     trials: tuple[Trial, ...] = ()
     log_prior: float = 0.0
+    near_rows: NearRows | None = None
 
     def refitted(self, found: "Fitted") -> "Fitted":
         """Where it went on to, `found`, with all that is told of the fit itself."""

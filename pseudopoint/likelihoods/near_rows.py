@@ -1,0 +1,87 @@
+"""A real target whose prediction is moved and narrowed by what rows nearby tell of it."""
+
+from typing import ClassVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float
+
+from ..params import Number
+from .base import AbstractLikelihood, Latent, Moments, PerRow
+
+__all__ = ["WithNearRows"]
+
+
+class WithNearRows(AbstractLikelihood):
+    """The prediction of `likelihood` under another location and scale: with its centre m and its width s (those of
+    `normal`), and the last latent function h ~ N(η, ν) of `posteriors.NearRows`,
+        p(y) = p₀(m + (y − m − sη)/τ)/τ,    τ² = ν + noise,
+    p₀ the predictive density of `likelihood` (methods o). Of a normal prediction that is y = m + s(h + ε) with
+    ε ~ N(0, noise); of a mixture of normals every part is moved and narrowed alike, so that heavy tails stay.
+    """
+
+    additive: ClassVar[bool] = True
+    likelihood: AbstractLikelihood
+    noise: Float[Number, ""]
+
+    @property
+    def name(self) -> str:
+        return self.likelihood.name
+
+    @property
+    def latents(self) -> int:
+        return self.likelihood.latents + 1
+
+    def log_prob(self, f: Latent, y: PerRow) -> PerRow:
+        """`log_density` where all latent functions are known."""
+        return self.log_density(f, jnp.zeros_like(f), y)
+
+    def moments(self, f: Latent) -> Moments:
+        """`predict` where all latent functions are known."""
+        return self.predict(f, jnp.zeros_like(f))
+
+    def log_density(self, mean: Latent, variance: Latent, y: PerRow) -> PerRow:
+        """log p₀(m + (y − m − sη)/τ) − log τ."""
+        before, shift, factor = self._moved(mean, variance)
+        y = self._before(before, shift, factor, y)
+        return self.likelihood.log_density(before[0], before[1], y) - jnp.log(factor)
+
+    def predict(self, mean: Latent, variance: Latent) -> Moments:
+        """Mean plus sη, and τ² times the variance."""
+        before, shift, factor = self._moved(mean, variance)
+        return self._scaled(self.likelihood.predict(*before), shift, factor)
+
+    def normal(self, mean: Latent, variance: Latent) -> Moments:
+        """m + sη, τ²s²."""
+        before, shift, factor = self._moved(mean, variance)
+        return self._scaled(self.likelihood.normal(*before), shift, factor)
+
+    def predictive_cdf(self, mean: Latent, variance: Latent, y: PerRow) -> PerRow:
+        """P₀(Y ≤ m + (y − m − sη)/τ)."""
+        before, shift, factor = jax.tree.map(np.asarray, self._moved(mean, variance))
+        y = np.asarray(self._before(before, shift, factor, y))
+        return self.likelihood.predictive_cdf(before[0], before[1], y)
+
+    def latent(self, mean: Latent, variance: Latent) -> tuple[Latent, Latent]:
+        """Mean and variance of the latent functions without h, of which the first is moved: m + sη, s²ν."""
+        (mean_before, variance_before), shift, _ = self._moved(mean, variance)
+        _, spread = self.likelihood.normal(mean_before, variance_before)
+        if self.likelihood.latents == 1:
+            return mean_before + shift, spread * variance[-1]
+        first = jnp.arange(self.likelihood.latents)[:, None] == 0
+        return mean_before + first * shift, jnp.where(first, spread * variance[-1], variance_before)
+
+    def _moved(self, mean, variance):
+        """Mean and variance of the latent functions of `likelihood`; sη; τ."""
+        several = self.likelihood.latents > 1
+        before = (mean[:-1], variance[:-1]) if several else (mean[0], variance[0])
+        spread = self.likelihood.normal(*before).variance
+        return before, jnp.sqrt(spread) * mean[-1], jnp.sqrt(variance[-1] + self.noise)
+
+    def _before(self, before, shift, factor, y):
+        centre = self.likelihood.normal(*before).mean
+        return centre + (y - centre - shift) / factor
+
+    def _scaled(self, moments: Moments, shift, factor) -> Moments:
+        return Moments(moments.mean + shift, factor**2 * moments.variance)
