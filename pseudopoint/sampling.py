@@ -45,6 +45,7 @@ from .kernels import (
     middle,
 )
 from .linalg import cholesky
+from .params import Number
 from .posteriors import Joined, PathsWithMean, Predictor, Predictors, WithMean
 
 FARTHEST = 1e15  # beyond which the phase of a wave has no correct digit
@@ -156,6 +157,27 @@ class Paths(eqx.Module):
         Kvx = self.kernel(self.Zv, X)
         Kmx = Kvx if self.shared else self.kernel(self.Zm, X)
         return self.weights @ _features(self.prior, X).T + self.update @ Kvx + self.alpha @ Kmx
+
+
+class PriorPaths(eqx.Module):
+    """S functions drawn from a prior, wᵀφ(x)."""
+
+    prior: tuple[Feature | OrthogonalWaves, ...]
+    weights: Float[Array, "S K"]
+
+    def __call__(self, X: Float[Array, "N D"]) -> Float[Array, "S N"]:
+        """All S functions at the rows of X."""
+        return self.weights @ _features(self.prior, X).T
+
+
+def prior_paths(
+    kernel: AbstractKernel, centre: Float[Number, " D"], seed: int, count: int, features: int
+) -> PriorPaths:
+    """`count` functions drawn from the prior of a kernel, by waves about `centre`, as those of `paths`."""
+    waves, weights = jax.random.split(jax.random.key(seed))
+    prior = _prior(jax.tree.map(jnp.asarray, kernel), waves, features, jnp.asarray(centre))
+    size = _features(prior, jnp.asarray(centre)[None]).shape[1]
+    return PriorPaths(prior, jax.random.normal(weights, (count, size), jnp.asarray(centre).dtype))
 
 
 class SeveralPaths(eqx.Module):

@@ -6,7 +6,7 @@ import numpy as np
 
 from ..processes import computing
 from . import predictive
-from .near import corrected_covariance, normal, place
+from .near import moved_covariance, normal_moments, place
 from .serving import evaluate
 
 
@@ -24,8 +24,8 @@ def joint_moments(model: Any, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]
         X = model.standardiser_.inputs(rows, model._precision)
         w, K = (np.asarray(x, np.float64) for x in predictive.joint(model.predictor_, inner, X))
     if model.near_rows_ is not None:
-        w, variance = evaluate(model, normal, rows)
-        K = corrected_covariance(K, evaluate(model, place, rows)[2], variance)
+        w, variance = evaluate(model, normal_moments, rows)
+        K = moved_covariance(model.near_rows_, K, X, evaluate(model, place, rows)[2], variance)
     K = 0.5 * (K + K.T) if warped is None else model.likelihood_.covariance(w, 0.5 * (K + K.T))
     with np.errstate(over="ignore"):
         covariance = (K * model.standardiser_.target_scale) * model.standardiser_.target_scale

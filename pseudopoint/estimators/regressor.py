@@ -38,7 +38,7 @@ from .frames import given
 from .joint import joint_moments
 from .lazy import ScoresExposures, over_partitions
 from .left_out import densities
-from .near import MovedPaths, moved, place, predictive_likelihood, with_near_rows
+from .near import correlated, likelihood_of_draws, move, moved_paths, numbers_a_row, place, predictive_likelihood
 from .serving import apply_learned, evaluate, in_blocks
 from .targets import check_target, regression_likelihood
 from .updating import target_of_numbers
@@ -328,10 +328,13 @@ class GPRegressor(ScoresExposures, RegressorMixin, AbstractEstimator):
             draws = outputs.joint_draws(self, rows, normal)
         else:
             with computing(self._precision):
-                f = predictive.draw(self.predictor_, self.standardiser_.inputs(rows, self._precision), normal)
-                f = f if self.near_rows_ is None else moved(f, *evaluate(self, place, rows))
-                draws = np.asarray(predictive.mean_given(self._observed(), self._scaled_levels()[0], f), np.float64)
-        draws = predictive.with_noise(self.likelihood_, draws, state) if truth("noise", noise) else draws
+                X = self.standardiser_.inputs(rows, self._precision)
+                f, likelihood = predictive.draw(self.predictor_, X, normal), likelihood_of_draws(self)
+                if (near := self.near_rows_) is not None:
+                    xi = correlated(near, X, state.standard_normal((len(rows), n)).T.astype(self._precision))
+                    f = move(f, evaluate(self, place, rows), xi, near.noise)
+                draws = np.asarray(predictive.mean_given(likelihood, self._scaled_levels()[0], f), np.float64)
+        draws = predictive.with_noise(likelihood_of_draws(self), draws, state) if truth("noise", noise) else draws
         return np.swapaxes(self._in_units(draws.T), 1, -1)
 
     def paths(self, n=1, random_state=None, *, features=1024) -> Callable[[Any], np.ndarray]:
@@ -347,11 +350,9 @@ class GPRegressor(ScoresExposures, RegressorMixin, AbstractEstimator):
         fitted = self._copy()  # a later fit of this estimator does not change what was drawn
         seed = int(check_random_state(random_state).randint(2**31 - 1))
         with computing(self._precision):
-            drawn: Any = sampling.paths(self.predictor_, seed, n, features)
-            if (near := self.near_rows_) is not None:
-                drawn = MovedPaths(drawn, with_near_rows(self.predictor_, near), predictive_likelihood(self))
-            leaves, structure = jax.tree.flatten((drawn, self._observed(), self._scaled_levels()[0]))
-        width = n * (features + len(self.predictor_.Zv)) * self.likelihood_.latents
+            drawn = moved_paths(self, sampling.paths(self.predictor_, seed, n, features), seed + 1, n, features)
+            leaves, structure = jax.tree.flatten((drawn, likelihood_of_draws(self), self._scaled_levels()[0]))
+        width = n * (features + numbers_a_row(self.predictor_, self.near_rows_)) * self.likelihood_.latents
         apply = partial(apply_learned, predictive.mean_of_paths, structure, leaves)
         return lambda X: fitted._in_units(in_blocks(fitted, apply, width, fitted._inputs(X)))
 

@@ -24,6 +24,7 @@ from .checks import (
     whole,
 )
 from .exposure import Rates, checked_exposure
+from .near import refuse_near_rows
 from .notes import updated
 from .targets import Target, check_target
 
@@ -38,7 +39,8 @@ class TakesMoreRows:
         Turner 2017). For Gaussian noise this is the posterior of a fit to all rows with the same hyperparameters and
         points, and `bound_` its bound; for other likelihoods it is the best one for the old q and the new rows, and
         `bound_` an estimate. `new_inducing` more inducing points start at those new rows about which the old points say
-        least. Columns and classes are those of the fit. The price is one pass over the new rows, N M².
+        least. Columns and classes are those of the fit. The price is one pass over the new rows, N M²;
+        a model with near rows (`near_rows_`) keeps the rows, and passes over all of them.
 
         Other arguments are those of `fit`. Raises ValueError or FitError; whatever is raised leaves the estimator as it
         was. Returns the estimator itself.
@@ -77,6 +79,8 @@ def _update(model: Any, X: Any, y: Any, columns: dict[str, Any], new_inducing: A
     rows, at_rows = model._inputs(X), model.inducing_points_ is None
     if more and at_rows:
         raise ValueError(f"new_inducing={more} is for models with inducing points, and every row is one of this model")
+    if columns["noise_variance"] is not None:
+        refuse_near_rows(model, "update takes no noise_variance")
     check_consistent_length(rows, y)
     seen = _seen(model, rows, y, **columns)
     X, y, weight, noise = merge_duplicates(rows, seen.y, seen.weight, seen.noise)
@@ -88,7 +92,8 @@ def _update(model: Any, X: Any, y: Any, columns: dict[str, Any], new_inducing: A
             predictor = (add_points_of_f if varying else add_points)(predictor, np.asarray(data.X), more)
         new = (update_varying if varying else update)(predictor, likelihood, data, at_rows)
         if model.near_rows_ is not None:
-            model.near_rows_ = with_more_rows(model.near_rows_, new.predictor, likelihood, data)
+            near = with_more_rows(model.near_rows_, new.predictor, likelihood, data)
+            model.near_rows_ = jax.tree.map(np.asarray, near)
         predictor = jax.tree.map(np.asarray, cast(new.predictor, model._precision))
     model.predictor_ = predictor
     if more:

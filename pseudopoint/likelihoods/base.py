@@ -108,6 +108,10 @@ class AbstractLikelihood(Readable):
         """The likelihood of other `parts`."""
         return likelihood
 
+    def noise_times(self, factor: float) -> "AbstractLikelihood":
+        """The likelihood with `factor` times the noise variance, for those of y = f + noise."""
+        raise NotImplementedError(f"{type(self).__name__} has no noise of one variance")
+
     def at(self, rows: Any) -> "AbstractLikelihood":
         """The likelihood of the rows of a `Dataset`: with their known noise, which most likelihoods ignore."""
         return self

@@ -32,6 +32,10 @@ class Gaussian(AbstractLikelihood):
         """σ²."""
         return self.variance
 
+    def noise_times(self, factor: float) -> "Gaussian":
+        """With `factor` σ²."""
+        return Gaussian(np.maximum(np.asarray(self.variance) * factor, NOISE_FLOOR))
+
     def at(self, rows: Any) -> "Gaussian":
         """σ² + noiseᵢ."""
         return Gaussian(self.variance + rows.noise)

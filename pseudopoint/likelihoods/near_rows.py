@@ -19,6 +19,8 @@ class WithNearRows(AbstractLikelihood):
         p(y) = p₀(m + (y − m − sη)/τ)/τ,    τ² = ν + noise,
     p₀ the predictive density of `likelihood` (methods o). Of a normal prediction that is y = m + s(h + ε) with
     ε ~ N(0, noise); of a mixture of normals every part is moved and narrowed alike, so that heavy tails stay.
+
+    It predicts, and is not fitted: m and s depend on the distribution of the latent functions, and not on their values.
     """
 
     additive: ClassVar[bool] = True
@@ -64,13 +66,15 @@ class WithNearRows(AbstractLikelihood):
         return self.likelihood.predictive_cdf(before[0], before[1], y)
 
     def latent(self, mean: Latent, variance: Latent) -> tuple[Latent, Latent]:
-        """Mean and variance of the latent functions without h, of which the first is moved: m + sη, s²ν."""
+        """Mean and variance of the latent functions without h, of which the first is moved: m + sη and s²ν + t v, where
+        v is its variance in the fit and t = noise. What remains of s²τ² is t times the noise of `likelihood`."""
         (mean_before, variance_before), shift, _ = self._moved(mean, variance)
-        _, spread = self.likelihood.normal(mean_before, variance_before)
+        added = self.likelihood.normal(mean_before, variance_before).variance * variance[-1]
         if self.likelihood.latents == 1:
-            return mean_before + shift, spread * variance[-1]
+            return mean_before + shift, added + self.noise * variance_before
         first = jnp.arange(self.likelihood.latents)[:, None] == 0
-        return mean_before + first * shift, jnp.where(first, spread * variance[-1], variance_before)
+        spread = jnp.where(first, added + self.noise * variance_before, variance_before)
+        return mean_before + first * shift, spread
 
     def _moved(self, mean, variance):
         """Mean and variance of the latent functions of `likelihood`; sη; τ."""

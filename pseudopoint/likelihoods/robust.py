@@ -71,6 +71,10 @@ class StudentT(AbstractAdditive):
 
     degrees: Float[Number, ""] = positive(2.01, default=3.0)
 
+    def noise_times(self, factor: float) -> "StudentT":
+        """With √factor ς."""
+        return StudentT(np.asarray(self.scale) * factor**0.5, self.degrees)
+
     def _spread(self):
         """ς² ν/(ν − 2)."""
         return self.scale**2 * self.degrees / (self.degrees - 2)

@@ -34,6 +34,10 @@ class Heteroscedastic(AbstractLikelihood):
     varying_noise: ClassVar[bool] = True
     scale: Float[Number, ""] = positive(1e-4, default=0.3)
 
+    def noise_times(self, factor: float) -> "Heteroscedastic":
+        """With √factor s."""
+        return Heteroscedastic(np.asarray(self.scale) * factor**0.5)
+
     def base_level(self, y: np.ndarray, weight: np.ndarray) -> np.ndarray:
         """The mean of y, and 0, as the noise has its scale."""
         return np.array([np.average(y, weights=weight), 0.0])
@@ -96,6 +100,10 @@ class HeteroscedasticStudentT(AbstractLikelihood):
     heavy_tails: ClassVar[bool] = True
     scale: Float[Number, ""] = positive(1e-4, default=0.3)
     degrees: Float[Number, ""] = positive(2.01, default=4.0)
+
+    def noise_times(self, factor: float) -> "HeteroscedasticStudentT":
+        """With √factor s."""
+        return HeteroscedasticStudentT(np.asarray(self.scale) * factor**0.5, self.degrees)
 
     def base_level(self, y: np.ndarray, weight: np.ndarray) -> np.ndarray:
         """The median of y, and 0, as the noise has its scale."""

@@ -22,7 +22,7 @@ from scipy.special import ndtri
 
 from ..bounds.leave_one_out import by_rows
 from ..compilation import bucket, program
-from ..data import Dataset, dataset
+from ..data import Dataset, dataset, take
 from ..kernels import Matern32
 from ..likelihoods import AbstractLikelihood, WithNearRows
 from ..likelihoods.gaussian import log_normal
@@ -33,10 +33,13 @@ from .settings import Fitted, Settings, Trial
 
 NEAREST = {"balanced": 64, "thorough": 128}
 ROWS_A_POINT = 4  # fewer rows for each pseudo-point, and the errors of the fit's own rows are too small
-MOST = 100_000  # rows, all of whose distances to a new row are computed
+MOST = 100_000  # rows that may be near, drawn from more: a prediction takes a distance to each
+MOST_COLUMNS = 100  # of which distances can tell something
 SAMPLE, FEW = 1500, 32  # rows left out to learn by, and the nearest rows of each
 START = 0.3  # lengthscales there, times √D: from longer ones, what only nearest rows share is not found
-ROUNDS, ITERATIONS = 3, 15  # in each round with the rows that are nearest by the lengthscales so far
+# Iterations, after each of which the near rows are chosen again by the lengthscales so far. The first are few, because
+# rows that are near by wrong lengthscales lead astray.
+ROUNDS = (3, 3, 5, 5, 10, 15)
 REACH = 7.0  # of logarithms, from their start
 JUDGES = 2000  # rows that say whether it pays
 WORTH = 0.01  # nats a row that have to be gained, beside twice the standard error
@@ -48,48 +51,52 @@ PerRow = Float[np.ndarray, " N"]
 
 
 def near_rows_are_open(fitted: Fitted, data: Dataset, settings: Settings) -> bool:
-    """Whether near rows may correct a fit: it has pseudo-points for many rows, of which no noise is known, its target
-    is real, and the settings leave kernel and likelihood open."""
+    """Whether near rows may correct a fit: it has pseudo-points for many rows of scaled columns, of which no noise is
+    known, its target is real, and the settings leave kernel and likelihood open."""
     left_open = settings.near_rows and settings.kernel == settings.likelihood == "auto" and settings.effort != "fast"
     plain = settings.optimiser == "auto" and settings.posterior == "whitened" and not settings.priors
     M, N = len(fitted.model.posterior.Z), len(data)
-    many = 0 < ROWS_A_POINT * M <= N <= MOST and settings.dtype != "float32"
-    real = fitted.model.likelihood.additive and fitted.model.likelihood.mean_function is None
-    return left_open and plain and many and real and not np.any(np.asarray(data.noise) > 0)
+    many = 0 < ROWS_A_POINT * M <= N and settings.dtype != "float32"
+    likelihood = fitted.model.likelihood
+    real = likelihood.additive and likelihood.mean_function is None and likelihood.parts()[1] is None
+    scaled = settings.scale_inputs is not False and data.num_columns <= MOST_COLUMNS
+    one = np.ndim(data.y) == 1 and not fitted.predictor.stacked and not np.any(np.asarray(data.noise) > 0)
+    return left_open and plain and many and real and scaled and one
 
 
 def with_near_rows(fitted: Fitted, data: Dataset, settings: Settings) -> Fitted:
     """The fit with the correction by near rows where that pays, and with what was compared in its trials."""
     LOG.info("learning what near rows tell")
     began, likelihood = time.perf_counter(), fitted.model.likelihood
-    moments = predicted(fitted.predictor, data)
     order = in_order(data)  # so that neither samples nor ties depend on the order of rows
     order = np.random.default_rng(settings.seed).permutation(order[np.asarray(data.weight)[order] > 0])
-    near = made(likelihood, moments, data, order, NEAREST[settings.effort])
-    learners, judges = np.split(np.arange(min(len(order), SAMPLE + JUDGES)), [min(SAMPLE, len(order) // 3)])
-    near = learned(near, learners)
-    before, after = densities(near, likelihood, moments[..., order[judges]], judges)
-    gain, weight = after - before, near.weight[judges]
-    mean = np.average(gain, weights=weight)
-    error = np.sqrt(np.average((gain - mean) ** 2, weights=weight) / len(judges))
-    pays = bool(mean > max(WORTH, 2 * error))
-    total = data.total_weight
+    rows = take(data, order[:MOST])
+    moments = predicted(fitted.predictor, rows)
+    learners, judges = np.split(np.arange(min(len(rows), SAMPLE + JUDGES)), [min(SAMPLE, len(rows) // 3)])
+    near = learned(made(likelihood, moments, rows, NEAREST[settings.effort]), learners)
+    densities = program(_densities)(near, likelihood, moments[..., judges], judges)
+    before, after, error = _compared(np.asarray(densities, float), np.asarray(rows.weight, float)[judges])
+    pays = after - before > max(WORTH, 2 * error)
+    total, seconds = data.total_weight, time.perf_counter() - began
     trials = (
-        Trial("near rows", "none", total * float(np.average(before, weights=weight)), not pays, 0.0),
-        Trial(
-            "near rows",
-            f"the {near.count} nearest",
-            total * float(np.average(after, weights=weight)),
-            pays,
-            time.perf_counter() - began,
-        ),
+        Trial("near rows", "none", total * before, not pays, 0.0),
+        Trial("near rows", f"the {near.count} nearest", total * after, pays, seconds),
     )
     note = (
-        f"near rows: log density of a row left out {np.average(after, weights=weight):.3f}, without them "
-        f"{np.average(before, weights=weight):.3f} (standard error of the difference {error:.3f})"
+        f"near rows: log density of a row by the others near it {after:.3f}, by the fit alone {before:.3f} "
+        f"(standard error of the difference {error:.3f})"
     )
     kept = near if pays else None
     return fitted._replace(near_rows=kept, trials=(*fitted.trials, *trials), notes=(*fitted.notes, note))
+
+
+def _compared(densities: Float[np.ndarray, "2 n"], weight: PerRow) -> tuple[float, float, float]:
+    """The mean log density without near rows and with them, and the standard error of their difference."""
+    before, after = np.average(densities, axis=1, weights=weight)
+    gain = densities[1] - densities[0]
+    spread = np.average((gain - (after - before)) ** 2, weights=weight)
+    rows = np.sum(weight) ** 2 / np.sum(weight**2)  # of equal weights, that would tell as much
+    return float(before), float(after), float(np.sqrt(spread / rows))
 
 
 def with_more_rows(near: NearRows, predictor: Any, likelihood: AbstractLikelihood, data: Dataset) -> NearRows:
@@ -97,9 +104,9 @@ def with_more_rows(near: NearRows, predictor: Any, likelihood: AbstractLikelihoo
     old = np.asarray(near.weight) > 0
     both = lambda before, new: np.concatenate([np.asarray(before, float)[old], np.asarray(new, float)])
     rows = dataset(both(near.X, data.X), both(near.y, data.y), both(near.weight, data.weight))
-    order = np.flatnonzero(np.asarray(rows.weight) > 0)
-    more = made(likelihood, predicted(predictor, rows), rows, order, near.count)
-    return cast(replace(more, kernel=near.kernel, noise=near.noise, count=near.count), near.X.dtype)
+    rows = take(rows, np.flatnonzero(np.asarray(rows.weight) > 0)[-MOST:])
+    more = made(likelihood, predicted(predictor, rows), rows, near.count)
+    return cast(replace(more, kernel=near.kernel, noise=near.noise), near.X.dtype)
 
 
 def predicted(predictor: Any, data: Dataset) -> Float[np.ndarray, "2 ... N"]:
@@ -107,15 +114,14 @@ def predicted(predictor: Any, data: Dataset) -> Float[np.ndarray, "2 ... N"]:
     return by_rows(_moments, predictor, data)
 
 
-def made(likelihood: AbstractLikelihood, moments: Any, data: Dataset, order: Int[np.ndarray, " n"], count: int) -> Any:
-    """`NearRows` of the rows in this order, with kernel and noise at their start."""
-    X, y, weight = (np.asarray(each)[order] for each in (data.X, data.y, data.weight))
-    D, more = X.shape[1], bucket(len(order)) - len(order)
+def made(likelihood: AbstractLikelihood, moments: Any, rows: Dataset, count: int) -> NearRows:
+    """`NearRows` of these rows, padded to a `bucket`, with kernel and noise at their start."""
+    X, y, weight = (np.asarray(each) for each in (rows.X, rows.y, rows.weight))
+    D, more = X.shape[1], bucket(len(rows)) - len(rows)
     kernel = Matern32(np.full(D, START * D**0.5), 0.5)
-    z = scores(likelihood, moments[..., order], y)
-    columns = [np.pad(each, (0, more)) for each in (z.astype(X.dtype), y, weight)]
-    near = NearRows(kernel, np.asarray(0.5), np.pad(X, ((0, more), (0, 0))), *columns, count=min(count, len(order) - 1))
-    return cast(near, X.dtype)
+    z, y, weight = (np.pad(each, (0, more)) for each in (scores(likelihood, moments, y), y, weight))
+    X, count = np.pad(X, ((0, more), (0, 0))), min(count, len(rows) - 1)
+    return cast(NearRows(kernel, np.asarray(0.5), X, z, y, weight, count), X.dtype)
 
 
 def scores(likelihood: AbstractLikelihood, moments: Any, y: PerRow) -> PerRow:
@@ -126,29 +132,24 @@ def scores(likelihood: AbstractLikelihood, moments: Any, y: PerRow) -> PerRow:
 
 
 def learned(near: NearRows, rows: Int[np.ndarray, " n"]) -> NearRows:
-    """With the kernel and the noise of the highest mean log density of the scores of these rows, each left out."""
+    """With k and t of the highest mean log density of the scores of these rows, each given the others near it."""
     few = replace(near, count=min(FEW, near.count))
-    vector = start = np.log(np.r_[near.noise, near.kernel.variance, near.kernel.lengthscale].astype(float))
+    vector = start = np.r_[0.0, np.log(near.kernel.lengthscale)]
     box = list(zip(start - REACH, start + REACH, strict=True))
-    for _ in range(ROUNDS):
+    for iterations in ROUNDS:
         nearest = program(_nearest)(_at(vector, few), rows)
         slopes = lambda vector, J=nearest: [np.asarray(x, float) for x in program(_slopes)(vector, few, rows, J)]
-        found = minimize(slopes, vector, jac=True, method="L-BFGS-B", bounds=box, options={"maxiter": ITERATIONS})
+        found = minimize(slopes, vector, jac=True, method="L-BFGS-B", bounds=box, options={"maxiter": iterations})
         vector = found.x if np.isfinite(found.fun) else vector
     return jax.tree.map(np.asarray, cast(_at(vector, near), near.X.dtype))
 
 
-def densities(near: NearRows, likelihood: AbstractLikelihood, moments: Any, rows: Any) -> tuple[PerRow, PerRow]:
-    """log p(yᵢ) of these rows by the fit, whose `moments` there are given, and by the fit with near rows, each row left
-    out of those."""
-    before, after = program(_densities)(near, likelihood, moments, rows)
-    return np.asarray(before, float), np.asarray(after, float)
-
-
 def _at(vector, near: NearRows) -> NearRows:
-    noise, variance, *_ = numbers = jnp.exp(jnp.asarray(vector, near.X.dtype))
+    """With other numbers: the logit of t = 1 − k(x, x), and the logarithms of lengthscales."""
+    vector = jnp.asarray(vector, near.X.dtype)
+    noise = jax.nn.sigmoid(vector[0])
     where = lambda near: (near.noise, near.kernel.variance, near.kernel.lengthscale)
-    return eqx.tree_at(where, near, (noise, variance, numbers[2:]))
+    return eqx.tree_at(where, near, (noise, 1 - noise, jnp.exp(vector[1:])))
 
 
 def _moments(predictor, rows: Dataset):
@@ -161,19 +162,21 @@ def _nearest(near: NearRows, rows):
 
 
 def _slopes(vector, near: NearRows, rows, nearest):
-    """Value and gradient of −Σ log N(zᵢ; E h, V h + noise)/n."""
+    """Value and gradient of −Σ wᵢ log N(zᵢ; E h, V h + noise)/Σ wᵢ."""
 
     def loss(vector):
         at = _at(vector, near)
         mean, variance = at.given(jnp.asarray(near.X)[rows], nearest)
-        return -jnp.mean(log_normal(jnp.asarray(near.z)[rows], mean, variance + at.noise))
+        density = log_normal(jnp.asarray(near.z)[rows], mean, variance + at.noise)
+        return -jnp.average(density, weights=jnp.asarray(near.weight)[rows])
 
     return jax.value_and_grad(loss)(vector)
 
 
 def _densities(near: NearRows, likelihood: AbstractLikelihood, moments, rows):
+    """log p(yᵢ) of these rows by the fit, whose moments are given, and with near rows without each: [2, n]."""
     X, y = jnp.asarray(near.X)[rows], jnp.asarray(near.y)[rows]
     h = jnp.stack(near.given(X, _nearest(near, rows)))
     with_h = jnp.concatenate([moments.reshape(2, -1, len(rows)), h[:, None]], axis=1)
     before = likelihood.log_density(moments[0], moments[1], y)
-    return before, WithNearRows(likelihood, near.noise).log_density(with_h[0], with_h[1], y)
+    return jnp.stack([before, WithNearRows(likelihood, near.noise).log_density(with_h[0], with_h[1], y)])
