@@ -97,12 +97,12 @@ POSTERIORS: dict[Posterior, str] = {
     "diagonal": "p(u) times Gaussian pseudo-observations: N(Kμ, (K⁻¹ + diag g)⁻¹), 2M numbers (Kobe 2021)",
     "decoupled": "mean and covariance from points of their own (Cheng and Boots 2017)",
     "hybrid": "more points for the mean, by ordinary gradients (Salimbeni, Cheng, Boots and Deisenroth 2018)",
-    "orthogonal": "the same, orthogonal to those of the covariance (Salimbeni, Cheng, Boots and Deisenroth 2018)",
+    "orthogonal": "more points for the mean, orthogonal to the others (Salimbeni, Cheng, Boots and Deisenroth 2018)",
     "solve": "two blocks of points, independent of each other (Shi, Titsias and Mnih 2020)",
 }
 Placement = Literal["auto", "kmeans", "rpcholesky", "greedy", "random"]
 PLACEMENTS: dict[Placement, str] = {
-    "auto": "the best of the next three; kmeans beyond 5,000 rows, for optimisers by name, several latent functions",
+    "auto": "the best of the three below; kmeans alone beyond 5,000 rows, of several functions, for a named optimiser",
     "kmeans": "centres of clusters",
     "rpcholesky": "rows drawn in proportion to their conditional variance, then steps of k-means (Chen et al. 2022)",
     "greedy": "rows of greatest conditional variance, one after another (Burt et al. 2020)",
@@ -247,7 +247,7 @@ class Settings(NamedTuple):
         int | None, Setting("Number of latent functions of coregionalised outputs. Default: as many as outputs.")
     ] = None
     near_rows: Annotated[
-        bool, Setting("Whether rows nearby may correct predictions of a large table, if rows left out gain by it.")
+        bool, Setting("Whether near rows may correct predictions of a large table; with kernel and likelihood auto.")
     ] = True
     effort: Annotated[
         Effort,

@@ -43,7 +43,7 @@ KERNEL = Matern52(np.full(2, 1.0), 1.0)
 
 
 def settings(**options: Any) -> Any:
-    chosen: dict[str, Any] = {"method": "collapsed"} | options
+    chosen: dict[str, Any] = {"method": "collapsed", "near_rows": False} | options
     return GPRegressor(**chosen)._settings()
 
 

@@ -11,6 +11,7 @@ import pandas as pd
 from pseudopoint import metrics
 from pseudopoint.commands.tallies import ClassTally, Columns, NumberTally, Result, Scored
 from pseudopoint.estimators import GPClassifier, GPRegressor
+from pseudopoint.estimators.near import likelihood_of_draws
 from pseudopoint.estimators.targets import check_target, regression_likelihood
 from pseudopoint.tables import Oddity, TableEncoder, TableError, number_target
 from pseudopoint.tables import describe as in_words
@@ -153,9 +154,10 @@ class Regression(AbstractKind):
         return {name: scored.columns[name] for name in names} | {"gaussian": self._gaussian()}
 
     def about(self) -> Result:
-        """The unit of the scaled target; the standard deviation of the noise, if there is one number that is this."""
-        scale, likelihood = float(self.model.standardiser_.target_scale), self.model.likelihood_
-        noise = scale * float(np.sqrt(likelihood.gaussian_noise)) if self._gaussian() else None
+        """The unit of the scaled target; the standard deviation of the noise, if there is one number that is this: what
+        near rows leave of it, where there are such."""
+        scale, variance = float(self.model.standardiser_.target_scale), likelihood_of_draws(self.model).gaussian_noise
+        noise = None if variance is None else scale * float(np.sqrt(variance))
         return {"target_scale": scale, "noise_std": noise}
 
     def tally(self) -> NumberTally:

@@ -301,10 +301,10 @@ class AbstractEstimator(TakesMoreRows, BaseEstimator):
 
         A column's effect at a value t is the average prediction of the rows with the column set to t, less the average
         prediction of the rows: partial dependence, with an interval of probability `level`. If the function is a sum of
-        functions of single columns, it is the column's function up to a constant. `groups`, lists of the columns'
-        numbers, are for columns that belong together, such as the 0/1 columns of a category. Averages are over at most
-        `rows` rows of X, fewer for large models. Exact for real targets; for others and warped ones intervals are of
-        first order in the uncertainty of f (methods j). Raises ValueError where groups do not have each column once.
+        functions of single columns, it is the column's function up to a constant. `groups`, lists of numbers of
+        columns, are for columns that belong together, as those of a category. Averages are over at most `rows` rows of
+        X, fewer for large models, of f without near rows. Exact for real targets; of others intervals are of first
+        order in the uncertainty of f (methods j). Raises ValueError where groups do not have each column once.
         """
         if self.outputs_ is not None:
             raise ValueError("effects are of one output, and this model has several: fit each by itself")

@@ -60,7 +60,7 @@ class GPRegressor(ScoresExposures, RegressorMixin, AbstractEstimator):
     What a fit learns:
 
     - `method_`, `reason_`: the method that was used, and why. `selection_`: what a search tried, a dict of columns
-      part, choice, log_density (nats of the sample, or for noise and variance of rows left out), chosen, seconds.
+      part, choice, log_density (nats of the sample, or for the last parts of rows left out), chosen, seconds.
     - `kernel_`, `likelihood_`: of a kernel object lengthscales and periods are in the units of X, of a kernel by name
       in standard deviations of the columns (`standardiser_.scale`); variances are those of the scaled target. A kernel
       without a factor among its numbers may have become a product with a constant (part "variance" of `selection_`).
@@ -69,7 +69,9 @@ class GPRegressor(ScoresExposures, RegressorMixin, AbstractEstimator):
       in nats (infinite where none is known). `log_prior_`: that of `priors`, which no bound
       has. `inducing_points_`: [M, D] in the units of X, None for "exact".
     - `encoder_`: what encodes the columns of a table, None where X was an array. `columns_`: their names. `levels_`:
-      the values of an ordinal target. `outputs_`: the names of several outputs. `predictor_`: all that predicts.
+      the values of an ordinal target. `outputs_`: the names of several outputs. `predictor_`: all that predicts f.
+    - `near_rows_`: the training rows whose errors correct predictions (`posteriors.NearRows`), None without. What
+      they leave of the noise of `likelihood_` is the share `near_rows_.noise`.
     - `history_`: arrays step, total, bound (what was climbed: less the prior's penalty, and of the warped target),
       gradient_norm, step_size, rejected, seconds. `n_iter_`, `n_rejected_`, `converged_`. `notes_`: sentences to read,
       such as on rows that were merged or are far from all others.
@@ -227,8 +229,8 @@ class GPRegressor(ScoresExposures, RegressorMixin, AbstractEstimator):
 
         The covariance is that of f plus the noise variance on its diagonal, which is the squared standard deviation. It
         is for real targets and at most 5,000 rows. The mean alone takes O(M) a row, mean and standard deviation O(M²),
-        under a Gaussian likelihood. Raises RuntimeError where both are asked for, as scikit-learn does, and ValueError
-        for the covariance of other targets or more rows.
+        under a Gaussian likelihood; near rows take O(N) more. Raises RuntimeError where both are asked for, as
+        scikit-learn does, and ValueError for the covariance of other targets or more rows.
         """
         if return_std and return_cov:
             raise RuntimeError("ask for return_std or return_cov: the covariance has the variances on its diagonal")
