@@ -158,7 +158,7 @@ def numbers() -> Section:
         rows, and CatBoost's RMSEWithUncertainty. Log density and RMSE are those of the standardised target, means over
         the splits. The last columns are the share of test rows in the 90 % interval, and the median of the seconds of
         our fit, in a fresh process; other work shared the machine in some runs, as the rows' `load` says. `magic:0` is
-        a table with the first input column of magic as its target. Nothing was chosen by `letter:5` and `adult:0`.""",
+        a table with the first input column of magic as its target. Nothing was chosen by `adult:0`.""",
         [*head, "RMSE: ours", "boosting", "CatBoost", "in 90 %", "time"],
         lines,
     )
