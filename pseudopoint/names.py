@@ -247,7 +247,7 @@ class Settings(NamedTuple):
         int | None, Setting("Number of latent functions of coregionalised outputs. Default: as many as outputs.")
     ] = None
     near_rows: Annotated[
-        bool, Setting("Whether near rows may correct predictions of a large table; with kernel and likelihood auto.")
+        bool, Setting("Whether near rows may correct predictions of a large table, if kernel and likelihood are auto.")
     ] = True
     effort: Annotated[
         Effort,

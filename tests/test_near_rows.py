@@ -26,11 +26,8 @@ from pseudopoint.posteriors import NearRows
 from pseudopoint.recipes import near_rows
 
 SMALL: dict[str, Any] = {
-    "method": "collapsed",
-    "num_inducing": 20,
-    "max_iter": 10,
-    "target_warp": "none",
-    "input_warp": "none",
+    **{"method": "collapsed", "num_inducing": 20, "max_iter": 10},
+    **{"target_warp": "none", "input_warp": "none"},
 }
 
 

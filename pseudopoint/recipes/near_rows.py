@@ -20,7 +20,7 @@ from jaxtyping import Float, Int
 from scipy.optimize import minimize
 from scipy.special import ndtri
 
-from ..bounds.leave_one_out import by_rows
+from ..bounds import marginals_of_rows
 from ..compilation import bucket, program
 from ..data import Dataset, dataset, take
 from ..kernels import Matern32
@@ -111,7 +111,7 @@ def with_more_rows(near: NearRows, predictor: Any, likelihood: AbstractLikelihoo
 
 def predicted(predictor: Any, data: Dataset) -> Float[np.ndarray, "2 ... N"]:
     """Means and variances of all latent functions at the rows."""
-    return by_rows(_moments, predictor, data)
+    return np.stack(marginals_of_rows(predictor, data))
 
 
 def made(likelihood: AbstractLikelihood, moments: Any, rows: Dataset, count: int) -> NearRows:
@@ -125,7 +125,7 @@ def made(likelihood: AbstractLikelihood, moments: Any, rows: Dataset, count: int
 
 
 def scores(likelihood: AbstractLikelihood, moments: Any, y: PerRow) -> PerRow:
-    """Φ⁻¹(P(Y ≤ yᵢ)) of each row. Those of outliers are a few units at most, however far these are."""
+    """Φ⁻¹(P(Y ≤ yᵢ)) of each row, between −8 and 8."""
     mean, variance = moments
     below = np.asarray(likelihood.predictive_cdf(mean, variance, y), float)
     return ndtri(np.clip(below, SMALLEST, 1 - SMALLEST))
@@ -150,10 +150,6 @@ def _at(vector, near: NearRows) -> NearRows:
     noise = jax.nn.sigmoid(vector[0])
     where = lambda near: (near.noise, near.kernel.variance, near.kernel.lengthscale)
     return eqx.tree_at(where, near, (noise, 1 - noise, jnp.exp(vector[1:])))
-
-
-def _moments(predictor, rows: Dataset):
-    return jnp.stack(predictor(rows.X))
 
 
 def _nearest(near: NearRows, rows):
