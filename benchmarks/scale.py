@@ -68,7 +68,7 @@ def on_cluster(model, path: Path, workers: int) -> None:
     from pseudopoint.tables.cluster import running_cluster
 
     with running_cluster(workers=max(workers, cores())) as client, client.as_current():
-        client.retire_workers(sorted(client.scheduler_info(n_workers=-1)["workers"])[workers:])
+        client.retire_workers(sorted(client.nthreads())[workers:])
         model.fit(dataframe.read_parquet(path, split_row_groups=True), "y")
 
 

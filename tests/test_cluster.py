@@ -198,6 +198,12 @@ def test_a_worker_that_dies_during_a_fit_loses_nothing(client):
     client.wait_for_workers(2, timeout=60)
 
 
+def test_workers_are_asked_of_the_scheduler_and_not_of_the_clients_memory(client, monkeypatch):
+    """Dask refreshes that memory in the background, without the workers, at any moment."""
+    monkeypatch.setattr(client, "scheduler_info", lambda **_: {"workers": {}})
+    assert GPRegressor(**COLLAPSED_FIT).fit(parts(), "y").rows_ == N
+
+
 def test_the_command_line_fits_on_workers(tmp_path):
     for i in range(3):
         TABLE.iloc[80 * i : 80 * (i + 1)].to_parquet(tmp_path / f"{i}.parquet", row_group_size=30)

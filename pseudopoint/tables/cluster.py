@@ -142,7 +142,8 @@ class DaskRows(AbstractTableRows):
         """Futures of the parts, by number. They are placed on the workers in turn, as many rows on each."""
         if not self._kept:
             client, order, reader = self.source.client, self.order, self.reader
-            workers = sorted(client.scheduler_info(n_workers=-1)["workers"])
+            # A background task of Dask can clear the workers from the client's `scheduler_info`.
+            workers = sorted(client.nthreads())
             if not workers:
                 raise FitError("the cluster has no worker: start one, or wait until one has joined")
             before = np.cumsum([0, *self.counts[order][:-1]])
