@@ -8,7 +8,7 @@ PAGE = """# Settings
 
 `GPRegressor(NAME=...)`, `GPClassifier(NAME=...)`, or `pseudopoint fit --NAME ...` with hyphens for underscores. This
 page is made from `pseudopoint/names.py` by `python pages/settings.py > docs/settings.md`. Defaults are those of
-`GPRegressor`; `GPClassifier` has `batch_size=512`, and no `bound`, `initial_noise`, `near_rows`,
+`GPRegressor`; `GPClassifier` has `batch_size=512`, and no `bound`, `initial_noise`,
 `num_latents`, `outputs`, `target_warp` and `scale_target`. `warm_start` is of Python alone.
 """
 

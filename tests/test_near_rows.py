@@ -11,7 +11,7 @@ import pytest
 from scipy.integrate import quad
 from scipy.stats import norm
 
-from pseudopoint import GPClassifier, GPRegressor, to_onnx
+from pseudopoint import GPRegressor, to_onnx
 from pseudopoint.estimators.near import refuse_near_rows
 from pseudopoint.kernels import Matern32
 from pseudopoint.likelihoods import (
@@ -35,7 +35,8 @@ def some_near(count=8, N=40, D=3, noise=0.2):
     rng = np.random.default_rng(0)
     weight = rng.integers(1, 4, N).astype(float)
     X, z = rng.normal(size=(N, D)), rng.normal(size=N)
-    return NearRows(Matern32(np.array([0.5, 1.0, 2.0]), 0.7), np.asarray(noise), X, z, z, weight, count)
+    kernel = Matern32(np.array([0.5, 1.0, 2.0]), 0.7)
+    return NearRows(kernel=kernel, noise=np.asarray(noise), X=X, z=z, y=z, weight=weight, count=count)
 
 
 def matern32(X, Z, near):
@@ -395,4 +396,3 @@ def test_what_is_not_known_of_such_a_model_is_refused(model, plain, table, tmp_p
 def test_a_setting_that_is_no_truth_value_is_refused(table):
     with pytest.raises(ValueError, match="near_rows"):
         GPRegressor().set_params(near_rows="yes").fit(*table)
-    assert "near_rows" not in GPClassifier().get_params()

@@ -61,6 +61,7 @@ class GPClassifier(ScoresPartitions, ClassifierMixin, AbstractEstimator):
         likelihood: names.ClassLikelihood | AbstractLikelihood = "auto",
         mean: names.Mean | AbstractMean = "auto",
         input_warp: names.InputWarp = "auto",
+        near_rows: bool = True,
         effort: names.Effort = "balanced",
         method: names.Method = "auto",
         optimiser: names.Optimiser = "auto",

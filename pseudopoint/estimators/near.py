@@ -8,9 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..likelihoods import AbstractLikelihood, Warped, WithNearRows
+from ..likelihoods import AbstractLikelihood, Warped
 from ..linalg import factorise
-from ..posteriors import Joined, NearRows
+from ..posteriors import AbstractNearRows, Corrected, NearRows
 from ..sampling import prior_paths
 
 JITTER = 1e-10  # of a correlation of new rows that are drawn together
@@ -19,7 +19,7 @@ DISTANCES = 16  # distances to near rows count as one number of a block of rows:
 
 def predictive_likelihood(model: Any) -> AbstractLikelihood:
     """p(y | f) by which a fitted estimator predicts: with what near rows tell, where there are such."""
-    return _inside(model, lambda inner, near: WithNearRows(inner, near.noise))
+    return _inside(model, lambda inner, near: near.likelihood(inner))
 
 
 def likelihood_of_draws(model: Any) -> AbstractLikelihood:
@@ -35,12 +35,12 @@ def _inside(model, change):
     return change(inner, near) if warp is None else Warped(change(inner, near), warp)
 
 
-def joined(predictor: Any, near: NearRows | None) -> Any:
-    """The predictor of all latent functions, that of near rows the last."""
-    return predictor if near is None else Joined((*getattr(predictor, "parts", (predictor,)), near))
+def corrected(predictor: Any, near: AbstractNearRows | None) -> Any:
+    """The predictor of all latent functions, those of near rows the last."""
+    return predictor if near is None else Corrected(predictor, near)
 
 
-def numbers_a_row(predictor: Any, near: NearRows | None) -> int:
+def numbers_a_row(predictor: Any, near: AbstractNearRows | None) -> int:
     """How many numbers a prediction takes for each row, by which blocks of rows are cut."""
     width = len(predictor.Zv) * int(np.prod(predictor.leading))
     return width if near is None else max(width, len(near.X) // DISTANCES, near.count**2)
@@ -55,7 +55,7 @@ def refuse_near_rows(model: Any, what: str) -> None:
 # --- Functions drawn: f becomes m + sη + √t (f − m) + s√ν ξ, ξ of the correlation of h (methods o) --------------------
 
 
-def place(predictor: Joined, likelihood: Any, X: Float[Array, "N D"]) -> Float[Array, "3 N"]:
+def place(predictor: Corrected, likelihood: Any, X: Float[Array, "N D"]) -> Float[Array, "3 N"]:
     """m, m + sη, and s√ν."""
     mean, variance = predictor(X)
     after, spread = (each if each.ndim == 1 else each[0] for each in likelihood.latent(mean, variance))
@@ -75,7 +75,7 @@ class MovedPaths(eqx.Module):
 
     paths: Any
     xi: Any
-    predictor: Joined
+    predictor: Corrected
     likelihood: AbstractLikelihood
     noise: Any
 
@@ -90,7 +90,7 @@ def moved_paths(model: Any, drawn: Any, seed: int, count: int, features: int) ->
         return drawn
     centre = np.average(np.asarray(near.X), axis=0, weights=np.asarray(near.weight) > 0)
     xi = prior_paths(_correlation(near), centre, seed, count, features)
-    return MovedPaths(drawn, xi, joined(model.predictor_, near), predictive_likelihood(model), near.noise)
+    return MovedPaths(drawn, xi, corrected(model.predictor_, near), predictive_likelihood(model), near.noise)
 
 
 @jax.jit
@@ -99,7 +99,7 @@ def correlated(near: NearRows, X: Float[Array, "N D"], normal: Float[Array, "S N
     return normal @ factorise(_correlation(near)(X, X), JITTER).L.T
 
 
-def normal_moments(predictor: Joined, likelihood: AbstractLikelihood, X: Float[Array, "N D"]) -> Float[Array, "2 N"]:
+def normal_moments(predictor: Corrected, likelihood: AbstractLikelihood, X: Float[Array, "N D"]) -> Float[Array, "2 N"]:
     """Mean and variance of the normal variable that stands for w(y), y the target and w its warp."""
     inner, _ = likelihood.warped or (likelihood, None)
     return jnp.stack(inner.normal(*predictor(X)))

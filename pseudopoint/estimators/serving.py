@@ -22,7 +22,7 @@ from ..linalg import lower_root
 from ..params import Number
 from ..posteriors import AbstractOutputs, Joined, Predictor, Predictors, WithMean
 from ..processes import computing
-from .near import joined, numbers_a_row, predictive_likelihood
+from .near import corrected, numbers_a_row, predictive_likelihood
 
 BLOCK = 2**19  # numbers of a block of rows: its few arrays stay in a processor's cache, and below the 32 MB at which
 # glibc gives memory back to the system after every block, to be cleared again page by page
@@ -140,7 +140,7 @@ def kept(model: Any) -> _Kept:
             predictor, near = model.predictor_, model.near_rows_
             if model.inducing_points_ is None:  # a point at each row, whose number changes with the table
                 predictor = predictor.padded(bucket(len(predictor.Zv)))
-            all_of_it = joined(served(predictor, precision), near), predictive_likelihood(model)
+            all_of_it = corrected(served(predictor, precision), near), predictive_likelihood(model)
             leaves, structure = jax.tree.flatten(all_of_it)
             width, leaves = numbers_a_row(predictor, near), jax.device_put(leaves)
         there = _ON_DEVICE[model] = _Kept(learned, width, structure, leaves, set())

@@ -1,6 +1,6 @@
-"""A real target whose prediction is moved and narrowed by what rows nearby tell of it."""
+"""Targets whose predictions are changed by what rows nearby tell of them."""
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -9,8 +9,9 @@ from jaxtyping import Float
 
 from ..params import Number
 from .base import AbstractLikelihood, Latent, Moments, PerRow
+from .bounded import AbstractClasses
 
-__all__ = ["WithNearRows"]
+__all__ = ["WithNearClasses", "WithNearRows"]
 
 
 class WithNearRows(AbstractLikelihood):
@@ -89,3 +90,41 @@ class WithNearRows(AbstractLikelihood):
 
     def _scaled(self, moments: Moments, shift, factor) -> Moments:
         return Moments(moments.mean + shift, factor**2 * moments.variance)
+
+
+class WithNearClasses(AbstractClasses):
+    """P(y = c) ∝ P₀(y = c) exp h_c, P₀ the prediction of `likelihood`, and h the last latent functions, one for each
+    class (`posteriors.NearClasses`; methods o). It predicts, and is not fitted."""
+
+    likelihood: Any  # of classes, perhaps with a constant mean
+
+    @property
+    def name(self) -> str:
+        return self.likelihood.name
+
+    @property
+    def classes(self) -> int:
+        return self.likelihood.classes
+
+    @property
+    def latents(self) -> int:
+        return self.likelihood.latents + self.classes
+
+    def log_prob(self, f: Latent, y: PerRow) -> PerRow:
+        """`log_density` where all latent functions are known."""
+        return self.log_density(f, jnp.zeros_like(f), y)
+
+    def log_density(self, mean: Latent, variance: Latent, y: PerRow) -> PerRow:
+        """log P(y)."""
+        log_p = self.log_probabilities(mean, variance)
+        return jnp.take_along_axis(log_p, y.astype(int)[None], axis=0)[0]
+
+    def log_probabilities(self, mean: Latent, variance: Latent) -> Latent:
+        """log P₀(y = c) + h_c, normalised."""
+        log_p = self.likelihood.log_probabilities(*self.latent(mean, variance))
+        return jax.nn.log_softmax(log_p + mean[-self.classes :], axis=0)
+
+    def latent(self, mean: Latent, variance: Latent) -> tuple[Latent, Latent]:
+        """Mean and variance of the latent functions of the fit, which stay."""
+        of_fit = slice(self.likelihood.latents) if self.likelihood.latents > 1 else 0
+        return mean[of_fit], variance[of_fit]

@@ -1,5 +1,8 @@
 """What the training rows nearest to a new row tell of it, beyond what pseudo-points can hold."""
 
+from abc import abstractmethod
+from typing import Any, ClassVar, final
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -7,28 +10,61 @@ from jax import lax
 from jaxtyping import Array, Float, Int
 
 from ..kernels import AbstractStationary
+from ..likelihoods import AbstractLikelihood, WithNearClasses, WithNearRows
+from ..likelihoods.gaussian import log_normal
 from ..params import Number
 
-__all__ = ["NearRows"]
+__all__ = ["AbstractNearRows", "Corrected", "NearClasses", "NearRows"]
 
-Moments = tuple[Float[Array, " B"], Float[Array, " B"]]
+Moments = tuple[Float[Array, "*C B"], Float[Array, "*C B"]]
+STEPS = 20  # towards the mode of what classes of near rows tell
+BLOCK = 64  # rows whose modes are in memory together
 
 
-class NearRows(eqx.Module):
-    """z(x) = h(x) + ε with h ~ GP(0, k) and εᵢ ~ N(0, noise/weightᵢ), given the `count` rows of X nearest to x.
+class Corrected(eqx.Module):
+    """The latent functions of a fit, and after them those of near rows, [C, N]."""
 
-    zᵢ is the normal score of a target yᵢ, by which its prediction was off: Φ⁻¹(P(Y ≤ yᵢ | xᵢ)) (methods o). Distances
-    are those of k. Rows of weight 0 are never near: they pad X to a size that many tables share. Nearest rows in place
-    of all are the approximation of Vecchia (1988) for a new row.
+    predictor: Any
+    near: "AbstractNearRows"
+
+    def __call__(self, X: Float[Array, "N D"]) -> Moments:
+        """Mean and variance of each at the rows of X."""
+        both = zip(self.predictor(X), self.near(X), strict=True)
+        return tuple(jnp.concatenate([each.reshape(-1, len(X)) for each in pair]) for pair in both)  # pyright: ignore
+
+
+class AbstractNearRows(eqx.Module):
+    """Latent functions h given the `count` rows of X nearest to x, by distances of k (methods o).
+
+    Rows of weight 0 are never near: they pad X to a size that many tables share. Nearest rows in place of all are the
+    approximation of Vecchia (1988) for a new row.
     """
 
-    kernel: AbstractStationary
-    noise: Float[Number, ""]
-    X: Float[Number, "N D"]
-    z: Float[Number, " N"]
-    y: Float[Number, " N"]
-    weight: Float[Number, " N"]
-    count: int = eqx.field(static=True)
+    learned: ClassVar[tuple[str, ...]]  # the names of what is learned; all else is of the rows
+    spread: ClassVar[
+        float
+    ]  # standard deviation of the logarithms of lengthscales about their mean, before rows are seen
+    kernel: eqx.AbstractVar[AbstractStationary]
+    X: eqx.AbstractVar[Float[Number, "N D"]]
+    y: eqx.AbstractVar[Float[Number, " N"]]
+    weight: eqx.AbstractVar[Float[Number, " N"]]
+    count: eqx.AbstractVar[int]
+
+    @abstractmethod
+    def given(self, X: Float[Number, "B D"], rows: Int[Number, "B m"]) -> Moments:
+        """Mean and variance of h given these rows."""
+
+    @abstractmethod
+    def log_density(self, rows: Int[Number, " B"], nearest: Int[Number, "B m"]) -> Float[Array, " B"]:
+        """The log density of what is described, at these rows given those nearest to each."""
+
+    @abstractmethod
+    def at(self, first: Float[Number, ""], lengthscale: Float[Number, " D"]) -> "AbstractNearRows":
+        """With lengthscales and one more number, any real one, which says how much h varies. It starts at 0."""
+
+    @abstractmethod
+    def likelihood(self, inner: AbstractLikelihood) -> AbstractLikelihood:
+        """p(y) given the latent functions of the fit, whose likelihood is `inner`, and h."""
 
     def __call__(self, X: Float[Number, "B D"]) -> Moments:
         """Mean and variance of h at the rows of X."""
@@ -44,6 +80,28 @@ class NearRows(eqx.Module):
         # XLA has a fast selection for float32 alone. An error of 1e-7 of the distance exchanges equally near rows.
         return lax.top_k(-squared.astype(jnp.float32), self.count)[1]
 
+    def _of(self, rows, *columns):
+        """Values of the columns at rows [B, m]."""
+        return [jnp.asarray(each)[rows] for each in columns]
+
+
+@final
+class NearRows(AbstractNearRows):
+    """z(x) = h(x) + ε with h ~ GP(0, k) and εᵢ ~ N(0, noise/weightᵢ), given the `count` rows of X nearest to x.
+
+    zᵢ is the normal score of a target yᵢ, by which its prediction was off: Φ⁻¹(P(Y ≤ yᵢ | xᵢ)) (methods o).
+    """
+
+    learned: ClassVar[tuple[str, ...]] = ("kernel", "noise")
+    spread: ClassVar[float] = float("inf")
+    kernel: AbstractStationary
+    noise: Float[Number, ""]
+    X: Float[Number, "N D"]
+    z: Float[Number, " N"]
+    y: Float[Number, " N"]
+    weight: Float[Number, " N"]
+    count: int = eqx.field(static=True)
+
     def given(self, X: Float[Number, "B D"], rows: Int[Number, "B m"]) -> Moments:
         """Mean and variance of h given these rows: with C = k(J, J) + noise/weight, a = C⁻¹k(J, x) and b = C⁻¹z_J,
             E h = k(x, J) b,    V h = k(x, x) − k(x, J) a.
@@ -52,8 +110,23 @@ class NearRows(eqx.Module):
             k(x, J) b + aᵀz − aᵀC b    and    k(x, x) − 2k(x, J) a + aᵀC a:
         the same values, stationary in a and b, so that no derivative of a factor is needed.
         """
-        X, of_rows = jnp.asarray(X), [jnp.asarray(each)[rows] for each in (self.X, self.z, self.weight)]
-        return jax.vmap(self._given)(X, *of_rows)
+        return jax.vmap(self._given)(jnp.asarray(X), *self._of(rows, self.X, self.z, self.weight))
+
+    def log_density(self, rows: Int[Number, " B"], nearest: Int[Number, "B m"]) -> Float[Array, " B"]:
+        """log N(zᵢ; E h, V h + noise)."""
+        X, z = self._of(rows, self.X, self.z)
+        mean, variance = self.given(X, nearest)
+        return log_normal(z, mean, variance + self.noise)
+
+    def at(self, first: Float[Number, ""], lengthscale: Float[Number, " D"]) -> "NearRows":
+        """`first` is the logit of the noise, and k(x, x) = 1 − noise."""
+        noise = jax.nn.sigmoid(first)
+        where = lambda near: (near.noise, near.kernel.variance, near.kernel.lengthscale)
+        return eqx.tree_at(where, self, (noise, 1 - noise, lengthscale))
+
+    def likelihood(self, inner: AbstractLikelihood) -> AbstractLikelihood:
+        """Another location and scale."""
+        return WithNearRows(inner, self.noise)
 
     def _given(self, x, X, z, weight):
         # Differences to x: nothing cancels where a lengthscale is far below the distance of the rows from the middle.
@@ -65,3 +138,71 @@ class NearRows(eqx.Module):
         prior = self.kernel.diag(origin)[0]
         mean, variance = k @ b + a @ z - a @ C @ b, prior - 2 * k @ a + a @ C @ a
         return mean, jnp.maximum(variance, jnp.finfo(prior.dtype).eps * prior)
+
+
+@final
+class NearClasses(AbstractNearRows):
+    """P(y = c) ∝ P₀(y = c | x) exp h_c(x) with h_c ~ GP(0, k) for each class c, given the `count` rows nearest to x.
+
+    log_pᵢ are the logarithms of the probabilities P₀ that the fit gives a training row, all classes'. h is the mode
+    given the classes of near rows (methods o); it has no variance. Far from all rows it is 0.
+    """
+
+    learned: ClassVar[tuple[str, ...]] = ("kernel",)
+    spread: ClassVar[float] = 1.0
+    kernel: AbstractStationary
+    X: Float[Number, "N D"]
+    log_p: Float[Number, "N C"]
+    y: Float[Number, " N"]
+    weight: Float[Number, " N"]
+    count: int = eqx.field(static=True)
+
+    def given(self, X: Float[Number, "B D"], rows: Int[Number, "B m"]) -> Moments:
+        """The mode of h given the classes of these rows, and zeros, [C, B].
+
+        With K = k(J, J), weights W and probabilities P(h), 20 steps from 0 of
+            α ← (K + 2W⁻¹)⁻¹(Kα + 2(Y − P(Kα))),    h(x) = k(x, J) α.
+        Each raises the density, for ½ I is an upper bound of the curvature of log Σ exp h (Böhning 1992, theorem 1).
+        """
+        at = jnp.asarray(X), *self._of(rows, self.X, self.log_p, self.y, self.weight)
+        # In blocks, of which a gradient computes again what it needs, so that memory does not grow. All have one size:
+        # `lax.map` would compute a shorter last one at the same time, and of two batches of factors, each can wait for
+        # the thread that the other holds, for ever (jaxlib 0.10).
+        size = min(BLOCK, len(X))
+        blocks = [jnp.pad(a, [(0, -len(a) % size), *[(0, 0)] * (a.ndim - 1)], mode="edge") for a in at]
+        blocks = [a.reshape(-1, size, *a.shape[1:]) for a in blocks]
+        modes = lax.map(jax.checkpoint(lambda block: jax.vmap(self._mode)(*block)), blocks)  # pyright: ignore
+        h = modes.reshape(-1, modes.shape[-1])[: len(X)].T
+        return h, jnp.zeros_like(h)
+
+    def _mode(self, x, X, log_p, y, weight):
+        near, origin, noise = X - x, jnp.zeros_like(x)[None], 2 / weight
+        K, k = self.kernel(near, near), self.kernel(near, origin)[:, 0]
+        # B = (K + 2W⁻¹)⁻¹, by one step of Newton's: the same value, whose derivative needs none of the inverse.
+        A, eye = K + jnp.diag(noise), jnp.eye(len(K), dtype=x.dtype)
+        inverse = lax.stop_gradient(jax.scipy.linalg.cho_solve((jnp.linalg.cholesky(A), True), eye))
+        B = 2 * inverse - inverse @ A @ inverse
+        KB, Y = eye - noise[:, None] * B, jax.nn.one_hot(y.astype(int), log_p.shape[1], dtype=x.dtype)
+
+        def step(h, _):
+            target = h + 2 * (Y - jax.nn.softmax(log_p + h, axis=1))
+            return KB @ target, target
+
+        targets = lax.scan(step, jnp.zeros_like(log_p), length=STEPS)[1]
+        return k @ B @ targets[-1]
+
+    def log_density(self, rows: Int[Number, " B"], nearest: Int[Number, "B m"]) -> Float[Array, " B"]:
+        """log P(yᵢ)."""
+        X, log_p, y = self._of(rows, self.X, self.log_p, self.y)
+        log_p = jax.nn.log_softmax(log_p + self.given(X, nearest)[0].T, axis=1)
+        return jnp.take_along_axis(log_p, y.astype(int)[:, None], axis=1)[:, 0]
+
+    def at(self, first: Float[Number, ""], lengthscale: Float[Number, " D"]) -> "NearClasses":
+        """`first` is the logarithm of k(x, x)."""
+        return eqx.tree_at(
+            lambda near: (near.kernel.variance, near.kernel.lengthscale), self, (jnp.exp(first), lengthscale)
+        )
+
+    def likelihood(self, inner: AbstractLikelihood) -> AbstractLikelihood:
+        """Other odds."""
+        return WithNearClasses(inner)

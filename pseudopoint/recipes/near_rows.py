@@ -1,9 +1,10 @@
 """What the nearest rows tell beyond a fit with pseudo-points: learned by rows left out, and taken where they gain.
 
 A few hundred pseudo-points hold what varies over long distances. What a table of many rows tells of short ones is left
-in its errors: rows beside each other err alike. Their normal scores are a second Gaussian process, given the rows
-nearest to each new one (`posteriors.NearRows`; methods o). Its kernel and noise maximise the log density of the scores
-of rows left out (Rasmussen and Williams 2006, 5.4.2). Other rows, again left out, say whether it pays.
+in its errors: rows beside each other err alike. Their normal scores, or what the odds of their classes lack, are a
+second Gaussian process, given the rows nearest to each new one (`posteriors.NearRows`, `NearClasses`; methods o). Its
+numbers maximise the log density of rows left out (Rasmussen and Williams 2006, 5.4.2). Other rows, again left out, say
+whether it pays.
 """
 
 import logging
@@ -11,7 +12,6 @@ import time
 from dataclasses import replace
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -24,10 +24,10 @@ from ..bounds import marginals_of_rows
 from ..compilation import bucket, program
 from ..data import Dataset, dataset, take
 from ..kernels import Matern32
-from ..likelihoods import AbstractLikelihood, WithNearRows
-from ..likelihoods.gaussian import log_normal
+from ..likelihoods import AbstractLikelihood
+from ..likelihoods.quadrature import in_blocks
 from ..params import cast
-from ..posteriors import NearRows
+from ..posteriors import AbstractNearRows, NearClasses, NearRows
 from .candidates import in_order
 from .settings import Fitted, Settings, Trial
 
@@ -40,6 +40,7 @@ START = 0.3  # lengthscales there, times √D: from longer ones, what only neare
 # Iterations, after each of which the near rows are chosen again by the lengthscales so far. The first are few, because
 # rows that are near by wrong lengthscales lead astray.
 ROUNDS = (3, 3, 5, 5, 10, 15)
+ROUNDS_OF_CLASSES = (3, 3, 5, 5)  # an iteration costs more, and later ones gain little
 REACH = 7.0  # of logarithms, from their start
 JUDGES = 2000  # rows that say whether it pays
 WORTH = 0.01  # nats a row that have to be gained, beside twice the standard error
@@ -52,16 +53,17 @@ PerRow = Float[np.ndarray, " N"]
 
 def near_rows_are_open(fitted: Fitted, data: Dataset, settings: Settings) -> bool:
     """Whether near rows may correct a fit: it has pseudo-points for many rows of scaled columns, of which no noise is
-    known, its target is real, and the settings leave kernel and likelihood open."""
+    known, its target is real or a class, and the settings leave kernel and likelihood open."""
     left_open = settings.near_rows and settings.kernel == settings.likelihood == "auto" and settings.effort != "fast"
     plain = settings.optimiser == "auto" and settings.posterior == "whitened" and not settings.priors
     M, N = len(fitted.model.posterior.Z), len(data)
     many = 0 < ROWS_A_POINT * M <= N and settings.dtype != "float32"
     likelihood = fitted.model.likelihood
-    real = likelihood.additive and likelihood.mean_function is None and likelihood.parts()[1] is None
+    real = likelihood.additive and likelihood.parts()[1] is None and not fitted.predictor.stacked
+    described = (real or likelihood.classes > 0) and likelihood.mean_function is None
     scaled = settings.scale_inputs is not False and data.num_columns <= MOST_COLUMNS
-    one = np.ndim(data.y) == 1 and not fitted.predictor.stacked and not np.any(np.asarray(data.noise) > 0)
-    return left_open and plain and many and real and scaled and one
+    one = np.ndim(data.y) == 1 and not np.any(np.asarray(data.noise) > 0)
+    return left_open and plain and many and described and scaled and one
 
 
 def with_near_rows(fitted: Fitted, data: Dataset, settings: Settings) -> Fitted:
@@ -73,7 +75,8 @@ def with_near_rows(fitted: Fitted, data: Dataset, settings: Settings) -> Fitted:
     rows = take(data, order[:MOST])
     moments = predicted(fitted.predictor, rows)
     learners, judges = np.split(np.arange(min(len(rows), SAMPLE + JUDGES)), [min(SAMPLE, len(rows) // 3)])
-    near = learned(made(likelihood, moments, rows, NEAREST[settings.effort]), learners)
+    rounds = ROUNDS_OF_CLASSES if likelihood.classes else ROUNDS
+    near = learned(made(likelihood, moments, rows, NEAREST[settings.effort]), learners, rounds)
     densities = program(_densities)(near, likelihood, moments[..., judges], judges)
     before, after, error = _compared(np.asarray(densities, float), np.asarray(rows.weight, float)[judges])
     pays = after - before > max(WORTH, 2 * error)
@@ -99,14 +102,16 @@ def _compared(densities: Float[np.ndarray, "2 n"], weight: PerRow) -> tuple[floa
     return float(before), float(after), float(np.sqrt(spread / rows))
 
 
-def with_more_rows(near: NearRows, predictor: Any, likelihood: AbstractLikelihood, data: Dataset) -> NearRows:
-    """With more rows, and the scores of all rows by the predictor that has seen them; kernel and noise are held."""
+def with_more_rows(
+    near: AbstractNearRows, predictor: Any, likelihood: AbstractLikelihood, data: Dataset
+) -> AbstractNearRows:
+    """With more rows, as the predictor that has seen them predicts all; what was learned is held."""
     old = np.asarray(near.weight) > 0
     both = lambda before, new: np.concatenate([np.asarray(before, float)[old], np.asarray(new, float)])
     rows = dataset(both(near.X, data.X), both(near.y, data.y), both(near.weight, data.weight))
     rows = take(rows, np.flatnonzero(np.asarray(rows.weight) > 0)[-MOST:])
     more = made(likelihood, predicted(predictor, rows), rows, near.count)
-    return cast(replace(more, kernel=near.kernel, noise=near.noise), near.X.dtype)
+    return cast(replace(more, **{name: getattr(near, name) for name in near.learned}), near.X.dtype)
 
 
 def predicted(predictor: Any, data: Dataset) -> Float[np.ndarray, "2 ... N"]:
@@ -114,14 +119,18 @@ def predicted(predictor: Any, data: Dataset) -> Float[np.ndarray, "2 ... N"]:
     return np.stack(marginals_of_rows(predictor, data))
 
 
-def made(likelihood: AbstractLikelihood, moments: Any, rows: Dataset, count: int) -> NearRows:
-    """`NearRows` of these rows, padded to a `bucket`, with kernel and noise at their start."""
-    X, y, weight = (np.asarray(each) for each in (rows.X, rows.y, rows.weight))
-    D, more = X.shape[1], bucket(len(rows)) - len(rows)
+def made(likelihood: Any, moments: Any, rows: Dataset, count: int) -> AbstractNearRows:
+    """`NearRows` of these rows, or `NearClasses`, padded to a `bucket`, with what is learned at its start."""
+    D, more, count = rows.num_columns, bucket(len(rows)) - len(rows), min(count, len(rows) - 1)
     kernel = Matern32(np.full(D, START * D**0.5), 0.5)
-    z, y, weight = (np.pad(each, (0, more)) for each in (scores(likelihood, moments, y), y, weight))
-    X, count = np.pad(X, ((0, more), (0, 0))), min(count, len(rows) - 1)
-    return cast(NearRows(kernel, np.asarray(0.5), X, z, y, weight, count), X.dtype)
+    pad = lambda each: np.pad(np.asarray(each, rows.X.dtype), [(0, more), *[(0, 0)] * (np.ndim(each) - 1)])
+    of: dict[str, Any] = {"kernel": kernel, "count": count}
+    of |= {name: pad(getattr(rows, name)) for name in ("X", "y", "weight")}
+    if likelihood.classes:
+        near = NearClasses(**of, log_p=pad(in_blocks(program(_log_p), likelihood, *moments).T))
+    else:
+        near = NearRows(**of, z=pad(scores(likelihood, moments, rows.y)), noise=np.asarray(0.5))
+    return cast(near, rows.X.dtype)
 
 
 def scores(likelihood: AbstractLikelihood, moments: Any, y: PerRow) -> PerRow:
@@ -131,12 +140,12 @@ def scores(likelihood: AbstractLikelihood, moments: Any, y: PerRow) -> PerRow:
     return ndtri(np.clip(below, SMALLEST, 1 - SMALLEST))
 
 
-def learned(near: NearRows, rows: Int[np.ndarray, " n"]) -> NearRows:
-    """With k and t of the highest mean log density of the scores of these rows, each given the others near it."""
+def learned(near: AbstractNearRows, rows: Int[np.ndarray, " n"], rounds=ROUNDS) -> AbstractNearRows:
+    """With numbers of the highest mean log density of these rows, each given the others near it."""
     few = replace(near, count=min(FEW, near.count))
     vector = start = np.r_[0.0, np.log(near.kernel.lengthscale)]
     box = list(zip(start - REACH, start + REACH, strict=True))
-    for iterations in ROUNDS:
+    for iterations in rounds:
         nearest = program(_nearest)(_at(vector, few), rows)
         slopes = lambda vector, J=nearest: [np.asarray(x, float) for x in program(_slopes)(vector, few, rows, J)]
         found = minimize(slopes, vector, jac=True, method="L-BFGS-B", bounds=box, options={"maxiter": iterations})
@@ -144,35 +153,36 @@ def learned(near: NearRows, rows: Int[np.ndarray, " n"]) -> NearRows:
     return jax.tree.map(np.asarray, cast(_at(vector, near), near.X.dtype))
 
 
-def _at(vector, near: NearRows) -> NearRows:
-    """With other numbers: the logit of t = 1 − k(x, x), and the logarithms of lengthscales."""
+def _at(vector, near: AbstractNearRows) -> Any:
+    """With other numbers: the first, and the logarithms of lengthscales."""
     vector = jnp.asarray(vector, near.X.dtype)
-    noise = jax.nn.sigmoid(vector[0])
-    where = lambda near: (near.noise, near.kernel.variance, near.kernel.lengthscale)
-    return eqx.tree_at(where, near, (noise, 1 - noise, jnp.exp(vector[1:])))
+    return near.at(vector[0], jnp.exp(vector[1:]))
 
 
-def _nearest(near: NearRows, rows):
+def _nearest(near: AbstractNearRows, rows):
     each = lambda row: near.nearest(jnp.asarray(near.X)[row][None], row[None])[0]
     return lax.map(each, rows, batch_size=BLOCK)
 
 
-def _slopes(vector, near: NearRows, rows, nearest):
-    """Value and gradient of −Σ wᵢ log N(zᵢ; E h, V h + noise)/Σ wᵢ."""
+def _slopes(vector, near: AbstractNearRows, rows, nearest):
+    """Value and gradient of −(Σ wᵢ log p(i | its nearest rows) + log prior of lengthscales)/Σ wᵢ."""
 
     def loss(vector):
-        at = _at(vector, near)
-        mean, variance = at.given(jnp.asarray(near.X)[rows], nearest)
-        density = log_normal(jnp.asarray(near.z)[rows], mean, variance + at.noise)
-        return -jnp.average(density, weights=jnp.asarray(near.weight)[rows])
+        weight, apart = jnp.asarray(near.weight)[rows], vector[1:] - jnp.mean(vector[1:])
+        prior = -0.5 * jnp.sum(apart**2) / near.spread**2
+        return -(weight @ _at(vector, near).log_density(rows, nearest) + prior) / jnp.sum(weight)
 
     return jax.value_and_grad(loss)(vector)
 
 
-def _densities(near: NearRows, likelihood: AbstractLikelihood, moments, rows):
+def _log_p(likelihood, mean, variance):
+    return likelihood.log_probabilities(mean, variance)
+
+
+def _densities(near: AbstractNearRows, likelihood: AbstractLikelihood, moments, rows):
     """log p(yᵢ) of these rows by the fit, whose moments are given, and with near rows without each: [2, n]."""
     X, y = jnp.asarray(near.X)[rows], jnp.asarray(near.y)[rows]
-    h = jnp.stack(near.given(X, _nearest(near, rows)))
-    with_h = jnp.concatenate([moments.reshape(2, -1, len(rows)), h[:, None]], axis=1)
+    h = jnp.stack(near.given(X, _nearest(near, rows))).reshape(2, -1, len(rows))
+    with_h = jnp.concatenate([moments.reshape(2, -1, len(rows)), h], axis=1)
     before = likelihood.log_density(moments[0], moments[1], y)
-    return jnp.stack([before, WithNearRows(likelihood, near.noise).log_density(with_h[0], with_h[1], y)])
+    return jnp.stack([before, near.likelihood(likelihood).log_density(with_h[0], with_h[1], y)])

@@ -8,7 +8,7 @@ from ..compilation import bucket
 from ..likelihoods import AbstractLikelihood
 from ..names import Settings
 from ..optimise.result import Record
-from ..posteriors import AbstractOutputs, Joined, Model, NearRows, Predictor, Predictors
+from ..posteriors import AbstractNearRows, AbstractOutputs, Joined, Model, Predictor, Predictors
 
 # Rows up to which an exact fit takes one or two minutes on two cores (decision 0054).
 EXACT_ROWS = 4000
@@ -75,7 +75,7 @@ class Fitted(NamedTuple):
     notes: tuple[str, ...]
     trials: tuple[Trial, ...] = ()
     log_prior: float = 0.0
-    near_rows: NearRows | None = None
+    near_rows: AbstractNearRows | None = None
 
     def refitted(self, found: "Fitted") -> "Fitted":
         """Where it went on to, `found`, with all that is told of the fit itself."""
