@@ -110,7 +110,7 @@ def catboost(seed: int):
     model = CatBoostClassifier(iterations=2000, random_seed=seed, verbose=False, allow_writing_files=False)
 
     def fit(X, y):
-        most, held = np.split(np.random.default_rng(1).permutation(len(y)), [int(0.9 * len(y))])
+        most, held = np.split(np.random.default_rng(seed).permutation(len(y)), [int(0.9 * len(y))])
         return model.fit(X[most], y[most], eval_set=(X[held], y[held]), early_stopping_rounds=50)
 
     return fit
@@ -137,7 +137,7 @@ def fit_here(name: str, who: str, arguments: argparse.Namespace) -> dict:
     known = np.searchsorted(model.classes_, y_test)
     density = np.log(np.maximum(p[np.arange(len(p)), known], 1e-300))
     row = {"table": name, "who": who, "seed": seed, "N": len(y), "D": X.shape[1], "classes": len(model.classes_)}
-    row |= {"settings": settings, "validate": arguments.validate} | spent
+    row |= {"settings": settings if who == "default" else {}, "validate": arguments.validate} | spent
     row |= {"test_rows": len(p), "test_log_density": density.mean(), "accuracy": np.mean(p.argmax(1) == known)}
     row |= {"test_log_density_error": density.std() / len(p) ** 0.5}
     if who == "default":
@@ -176,7 +176,7 @@ def main():
     parser.add_argument("--seeds", default="0", help="of the rows and of the fit, with commas between")
     parser.add_argument("--set", default="{}", help="JSON of GPClassifier parameters")
     parser.add_argument("--validate", action="store_true", help="hold out training rows in place of test rows")
-    parser.add_argument("--who", default="default")
+    parser.add_argument("--who", default="default", help="default (ours), boosting, catboost, with commas between")
     parser.add_argument("--catboost-python", default=sys.executable, help="a Python that has catboost")
     parser.add_argument("--out", type=Path, help="append the rows to this file, a line of JSON each")
     parser.add_argument("--here", action="store_true", help="fit in this process; for workers")

@@ -8,7 +8,17 @@ Our number is bold where another library did better. `tests/test_documents.py` c
 
 import textwrap
 from collections.abc import Callable, Sequence
+from statistics import mean
 
+from class_sections import (
+    WHO,
+    by_default,
+    class_seconds,
+    classes,
+    classes_by_default,
+    defaults_of_classes,
+    splits,
+)
 from sections import (
     PEERS,
     ROOT,
@@ -17,17 +27,13 @@ from sections import (
     Row,
     Section,
     calibration,
-    class_seconds,
-    classes,
     cold,
-    defaults_of_classes,
     exact_evidence,
     fastest,
     forecasts,
     laplace_evidence,
     marked,
     means,
-    newest,
     numbers,
     of,
     one_kernel,
@@ -36,7 +42,6 @@ from sections import (
     quality,
     selection,
     sessions,
-    splits,
     stored,
     suite,
     three,
@@ -231,8 +236,9 @@ def on_gpu() -> Section:
 
 
 SECTIONS = (
-    *(quality, cold, numbers, calibration, forecasts, classes, splits, class_seconds, defaults_of_classes, sessions),
-    *(exact_evidence, laplace_evidence, steps, bounds, predictions, versions, growth, reports, places, on_gpu),
+    *(quality, cold, numbers, calibration, forecasts, classes_by_default, classes, splits, class_seconds),
+    *(defaults_of_classes, sessions, exact_evidence, laplace_evidence, steps, bounds, predictions, versions, growth),
+    *(reports, places, on_gpu),
 )
 
 
@@ -273,13 +279,12 @@ def summary() -> str:
         cells += [f"{TITLES[peer['library']]}, {show_seconds(peer[key])}" + density.format(**peer)]
         command = ours["command"].removeprefix("make benchmark OPTIONS=").strip("'").replace("|", "\\|")
         lines.append([*cells, f"`{command}`", ours["commit"]])
-    behind = lambda pairs, key: sum(other[key] > ours[key] for ours, other in pairs)
     tables = [means(each, "log_density") for each in selection().values()]
     trees = sum(max(row[3] or -99, row[4] or -99) > (row[0] or 0) for row in tables)
-    boosting = {row["table"]: row for row in stored("boosting")}
-    labels = [(of(rows, "pseudopoint")[0], boosting[name]) for name, rows in newest(stored("classification")).items()]
-    count = f"""Boosting or CatBoost has the higher log density on {trees} of {len(tables)} tables of numbers, and
-        boosting the higher accuracy on {behind(labels, "accuracy")} of {len(labels)} tables of classes."""
+    labels = [[mean(row["test_log_density"] for row in each[who]) for who in WHO] for each in by_default().values()]
+    behind = sum(max(others) > ours for ours, *others in labels)
+    count = f"""Boosting or CatBoost has the higher log density on {trees} of {len(tables)} tables of numbers, and on
+        {behind} of {len(labels)} tables of classes."""
     figures = table(["what", "pseudopoint", "fastest of the others", "options of the run", "commit"], lines)
     return f"{figures}\n{wrapped(count)}\n"
 

@@ -1,5 +1,7 @@
 """What the classes of near rows tell beyond a fit with pseudo-points (`posteriors.NearClasses`; methods o)."""
 
+import pickle
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
@@ -78,7 +80,7 @@ def test_each_step_raises_the_density(places, monkeypatch):
     K = matern32(near, X, X)
     for steps in (1, 2, 5, 10, 20, 40):
         monkeypatch.setattr("pseudopoint.posteriors.near_rows.STEPS", steps)
-        h = np.array([np.asarray(near._mode(jnp.asarray(z), X, log_p, near.y[rows], weight)) for z in X])
+        h = np.asarray(near.given(X, np.tile(rows, (len(X), 1)), np.tile(weight, (len(X), 1)))[0]).T
         density = weight @ log_softmax(log_p + h, axis=1)[np.arange(len(y)), y]
         reached.append(density - 0.5 * np.sum(h * np.linalg.solve(K + 1e-9 * np.eye(len(K)), h)))
     assert (np.diff(reached) > 0).all()
@@ -93,22 +95,33 @@ def test_a_block_more_or_less_and_padding_change_nothing(places):
     np.testing.assert_allclose(near(places[:5])[0], whole[:, :5], rtol=1e-10)
 
 
+def seen_twice():
+    """The same rows, of which five were seen twice: by weights of 2, and as rows of their own."""
+    near, both = replace(some_near(), weight=np.ones(40)), np.r_[np.arange(40), np.arange(5)]
+    rows = {name: getattr(near, name)[both] for name in ("X", "log_p", "y", "weight")}
+    return replace(near, weight=np.where(np.arange(40) < 5, 2.0, 1.0)), replace(near, **rows)
+
+
 def test_a_row_of_twice_the_weight_is_two_rows():
-    near = some_near(count=39)
-    near = replace(near, weight=np.ones(40))
-    heavy = replace(near, weight=np.where(np.arange(40) < 5, 2.0, 1.0))
-    twice = np.r_[np.arange(40), np.arange(5)]
-    rows = {name: getattr(near, name)[twice] for name in ("X", "log_p", "y", "weight")}
     X = np.random.default_rng(1).normal(size=(4, 3))
-    all_of = lambda near: near.given(X, np.tile(np.arange(len(near.X)), (4, 1)))[0]
-    np.testing.assert_allclose(all_of(heavy), all_of(replace(near, **rows)), atol=2e-3)
+    every = lambda near: np.tile(np.arange(len(near.X)), (4, 1))
+    heavy, twice = (np.asarray(near.given(X, every(near), near.weight[every(near)])[0]) for near in seen_twice())
+    np.testing.assert_allclose(heavy, twice, atol=1e-9)
+
+
+@pytest.mark.parametrize("rows, others", [(np.arange(5), (40, 44)), (np.arange(5, 9), (39, 44))])
+def test_of_a_row_that_was_seen_twice_one_is_left_out(rows, others):
+    found = []
+    for near, count in zip(seen_twice(), others, strict=True):
+        near = replace(near, count=count)
+        found.append(np.asarray(near.left_out(rows, near_rows._nearest(near, rows))[0]))
+    np.testing.assert_allclose(*found, atol=1e-9)
 
 
 @pytest.mark.parametrize("variance", [0.5, 50.0])
 def test_the_slope_of_the_density_of_rows_left_out(variance):
     near, rows = some_near(), np.arange(12)
     of_rows = near_rows._nearest(near, rows)
-    assert not np.any(np.asarray(of_rows) == rows[:, None])
     vector = np.log([variance, 0.7, 1.2, 2.5])
     value, slope = near_rows._slopes(vector, near, rows, of_rows)
     at = lambda v: float(near_rows._slopes(v, near, rows, of_rows)[0])
@@ -116,7 +129,7 @@ def test_the_slope_of_the_density_of_rows_left_out(variance):
     np.testing.assert_allclose(slope, [(at(vector + e) - at(vector - e)) / 2e-5 for e in steps], rtol=1e-5, atol=1e-8)
     moved = near_rows._at(vector, near)
     assert float(moved.kernel.variance) == pytest.approx(variance)
-    h, apart = moved.given(near.X[rows], of_rows)[0], vector[1:] - vector[1:].mean()
+    h, apart = moved.left_out(rows, of_rows)[0], vector[1:] - vector[1:].mean()
     log_p = log_softmax(near.log_p[rows] + h.T, axis=1)[rows, near.y[rows].astype(int)]
     weight = near.weight[rows]
     np.testing.assert_allclose(value, -(weight @ log_p - 0.5 * apart @ apart) / weight.sum(), rtol=1e-10)
@@ -153,7 +166,7 @@ def rows_of(seed, count, classes):
 
 @pytest.fixture(scope="module", params=[2, 3])
 def tables(request):
-    return rows_of(0, 1200, request.param), rows_of(1, 500, request.param)
+    return rows_of(0, 2000, request.param), rows_of(1, 500, request.param)
 
 
 @pytest.fixture(scope="module")
@@ -200,7 +213,7 @@ def test_probabilities_are_calibrated(model, tables):
 
 
 def test_the_order_of_rows_changes_nothing(model, tables):
-    (X, y), order = tables[0], np.random.default_rng(2).permutation(1200)
+    (X, y), order = tables[0], np.random.default_rng(2).permutation(2000)
     again = GPClassifier(**SMALL).fit(X[order], y[order])
     np.testing.assert_allclose(again.predict_proba(tables[1][0]), model.predict_proba(tables[1][0]), atol=1e-5)
 
@@ -208,7 +221,7 @@ def test_the_order_of_rows_changes_nothing(model, tables):
 def test_a_saved_model_predicts_bit_for_bit_and_an_updated_one_too(model, tables, tmp_path):
     (X, y), path = tables[1], tmp_path / "model.safetensors"
     updated = model._copy().update(X[:400], y[:400])
-    assert np.sum(updated.near_rows_.weight > 0) == 1600
+    assert np.sum(updated.near_rows_.weight > 0) == 2400
     assert updated.log_density(X[:400], y[:400]).mean() > model.log_density(X[:400], y[:400]).mean()
     seen, near = updated.near_rows_.weight > 0, updated.near_rows_
     moments = jax.tree.map(jnp.asarray, updated.predictor_)(jnp.asarray(near.X[seen]))
@@ -223,26 +236,75 @@ def test_a_saved_model_predicts_bit_for_bit_and_an_updated_one_too(model, tables
 
 def test_a_table_of_which_near_rows_tell_nothing_does_without():
     rng = np.random.default_rng(0)
-    X = rng.normal(size=(1200, 2))
-    y = rng.random(1200) < 1 / (1 + np.exp(-X[:, 0] - X[:, 1]))
+    X = rng.normal(size=(2000, 2))
+    y = rng.random(2000) < 1 / (1 + np.exp(-X[:, 0] - X[:, 1]))
     fitted = GPClassifier(**SMALL).fit(X, y)
     assert fitted.near_rows_ is None and "near rows" in fitted.selection_["part"]
+
+
+BRIEF: dict[str, Any] = SMALL | {"max_iter": 2}
+
+
+def is_compared(settings, rows=2000) -> bool:
+    fitted = GPClassifier(**BRIEF | settings).fit(*rows_of(0, rows, 2))
+    compared = "near rows" in (fitted.selection_ or {"part": []})["part"]
+    assert compared or fitted.near_rows_ is None
+    return compared
+
+
+def test_by_default_they_are_compared():
+    assert is_compared({})
 
 
 @pytest.mark.parametrize(
     "settings",
     [
         {"kernel": "matern52"},
-        {"likelihood": "softmax"},
+        {"likelihood": "logit"},
         {"effort": "fast"},
         {"near_rows": False},
-        {"num_inducing": 101},
+        {"num_inducing": 501},
     ],
 )
 def test_what_leaves_them_out(settings):
-    fitted = GPClassifier(**SMALL | {"max_iter": 2} | settings).fit(*rows_of(0, 400, 3))
-    assert fitted.near_rows_ is None
-    assert "near rows" not in (fitted.selection_ or {"part": []})["part"]
+    assert not is_compared(settings)
+
+
+def test_few_rows_leave_them_out():
+    assert not is_compared({}, rows=1999)
+
+
+def test_a_row_that_the_fit_holds_for_impossible_is_no_end():
+    likelihood, rows = Bernoulli(), near_rows.dataset(np.zeros((2, 1)), np.array([0.0, 1.0]), np.ones(2))
+    near = near_rows.made(likelihood, np.array([[1e6, 1e6], [1.0, 1.0]]), rows, 1)
+    assert isinstance(near, NearClasses) and np.isfinite(near.log_p).all()
+
+
+def test_two_threads_predict_at_the_same_time(model, tables):
+    """Batches of factors that wait for each other would end it (`linalg.many`)."""
+    X, p = tables[1][0], model.predict_proba(tables[1][0])
+    with ThreadPoolExecutor(4) as pool:
+        for each in pool.map(lambda _: model.predict_proba(X), range(24), timeout=120):
+            np.testing.assert_array_equal(each, p)
+
+
+@pytest.mark.parametrize("share", [0.5, 2.0])
+def test_weights_of_all_rows(share, tables):
+    (X, y), weight = tables[0], np.full(2000, share)
+    fitted = GPClassifier(**BRIEF).fit(X, y, weight)
+    assert np.isfinite(fitted.predict_log_proba(tables[1][0])).all()
+
+
+def test_a_second_fit_under_warm_start_learns_them_again_and_pickles_predict_alike(model, tables):
+    again = model._copy().set_params(warm_start=True).fit(*tables[0])
+    assert again.near_rows_ is not None
+    X = tables[1][0]
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(again)).predict_proba(X), again.predict_proba(X))
+
+
+def test_a_setting_that_is_no_truth_value_is_refused(tables):
+    with pytest.raises(ValueError, match="near_rows"):
+        GPClassifier().set_params(near_rows="yes").fit(*tables[0])
 
 
 def test_what_is_not_known_of_such_a_model_is_refused(model, tmp_path):

@@ -4,5 +4,6 @@ from .blocked import *
 from .factor import *
 from .functions import *
 from .inverses import *
+from .many import *
 from .products import *
 from .tiles import *

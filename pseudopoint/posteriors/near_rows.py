@@ -12,13 +12,14 @@ from jaxtyping import Array, Float, Int
 from ..kernels import AbstractStationary
 from ..likelihoods import AbstractLikelihood, WithNearClasses, WithNearRows
 from ..likelihoods.gaussian import log_normal
+from ..linalg import inverses, solutions
 from ..params import Number
 
 __all__ = ["AbstractNearRows", "Corrected", "NearClasses", "NearRows"]
 
 Moments = tuple[Float[Array, "*C B"], Float[Array, "*C B"]]
 STEPS = 20  # towards the mode of what classes of near rows tell
-BLOCK = 64  # rows whose modes are in memory together
+NUMBERS = 2**21  # that are in memory together
 
 
 class Corrected(eqx.Module):
@@ -40,10 +41,10 @@ class AbstractNearRows(eqx.Module):
     approximation of Vecchia (1988) for a new row.
     """
 
-    learned: ClassVar[tuple[str, ...]]  # the names of what is learned; all else is of the rows
-    spread: ClassVar[
-        float
-    ]  # standard deviation of the logarithms of lengthscales about their mean, before rows are seen
+    # The names of what is learned; all else is of the rows. And the standard deviation of the logarithms of
+    # lengthscales about their mean, before rows are seen.
+    learned: ClassVar[tuple[str, ...]]
+    spread: ClassVar[float]
     kernel: eqx.AbstractVar[AbstractStationary]
     X: eqx.AbstractVar[Float[Number, "N D"]]
     y: eqx.AbstractVar[Float[Number, " N"]]
@@ -51,12 +52,12 @@ class AbstractNearRows(eqx.Module):
     count: eqx.AbstractVar[int]
 
     @abstractmethod
-    def given(self, X: Float[Number, "B D"], rows: Int[Number, "B m"]) -> Moments:
-        """Mean and variance of h given these rows."""
+    def given(self, X: Float[Number, "B D"], rows: Int[Number, "B m"], weight: Float[Number, "B m"]) -> Moments:
+        """Mean and variance of h at the rows of X given these near rows, of such weights."""
 
     @abstractmethod
-    def log_density(self, rows: Int[Number, " B"], nearest: Int[Number, "B m"]) -> Float[Array, " B"]:
-        """The log density of what is described, at these rows given those nearest to each."""
+    def log_density(self, rows: Int[Number, " B"], h: Moments) -> Float[Array, " B"]:
+        """The log density of what is described at these rows."""
 
     @abstractmethod
     def at(self, first: Float[Number, ""], lengthscale: Float[Number, " D"]) -> "AbstractNearRows":
@@ -68,21 +69,37 @@ class AbstractNearRows(eqx.Module):
 
     def __call__(self, X: Float[Number, "B D"]) -> Moments:
         """Mean and variance of h at the rows of X."""
-        return self.given(X, self.nearest(X))
+        rows = self.nearest(X)
+        return self.given(X, rows, jnp.asarray(self.weight)[rows])
+
+    def left_out(self, rows: Int[Number, " B"], nearest: Int[Number, "B m"]) -> Moments:
+        """Mean and variance of h at these rows given those nearest to each. Of a row that was seen several times, as
+        its weight says, one is left out."""
+        again = nearest == jnp.asarray(rows)[:, None]
+        return self.given(jnp.asarray(self.X)[rows], nearest, jnp.asarray(self.weight)[nearest] - again)
 
     def nearest(self, X: Float[Number, "B D"], but: Int[Number, " B"] | None = None) -> Int[Array, "B m"]:
-        """The numbers of the `count` nearest rows, for each row of X; with `but` without the row of that number."""
+        """The numbers of the `count` nearest rows, for each row of X; with `but` without the row of that number, unless
+        it was seen more than once."""
         A, B = (self.kernel.placed(jnp.asarray(rows)) for rows in (X, self.X))
         squared = jnp.sum(A**2, axis=1)[:, None] - 2 * A @ B.T + jnp.sum(B**2, axis=1)
-        squared = jnp.where(jnp.asarray(self.weight) > 0, squared, jnp.inf)
+        weight = jnp.asarray(self.weight)
+        squared = jnp.where(weight > 0, squared, jnp.inf)
         if but is not None:
-            squared = squared.at[jnp.arange(len(X)), but].set(jnp.inf)
+            at = jnp.arange(len(X)), but
+            squared = squared.at[at].set(jnp.where(weight[but] > 1, squared[at], jnp.inf))
         # XLA has a fast selection for float32 alone. An error of 1e-7 of the distance exchanges equally near rows.
         return lax.top_k(-squared.astype(jnp.float32), self.count)[1]
 
     def _of(self, rows, *columns):
         """Values of the columns at rows [B, m]."""
         return [jnp.asarray(each)[rows] for each in columns]
+
+    def _covariances(self, x, X, noise):
+        """k(X, X) with noise on its diagonal, and k(X, x)."""
+        # Differences to x: nothing cancels where a lengthscale is far below the distance of the rows from the middle.
+        near, origin = X - x, jnp.zeros_like(x)[None]
+        return self.kernel(near, near) + jnp.diag(noise), self.kernel(near, origin)[:, 0]
 
 
 @final
@@ -102,7 +119,7 @@ class NearRows(AbstractNearRows):
     weight: Float[Number, " N"]
     count: int = eqx.field(static=True)
 
-    def given(self, X: Float[Number, "B D"], rows: Int[Number, "B m"]) -> Moments:
+    def given(self, X: Float[Number, "B D"], rows: Int[Number, "B m"], weight: Float[Number, "B m"]) -> Moments:
         """Mean and variance of h given these rows: with C = k(J, J) + noise/weight, a = C⁻¹k(J, x) and b = C⁻¹z_J,
             E h = k(x, J) b,    V h = k(x, x) − k(x, J) a.
 
@@ -110,13 +127,17 @@ class NearRows(AbstractNearRows):
             k(x, J) b + aᵀz − aᵀC b    and    k(x, x) − 2k(x, J) a + aᵀC a:
         the same values, stationary in a and b, so that no derivative of a factor is needed.
         """
-        return jax.vmap(self._given)(jnp.asarray(X), *self._of(rows, self.X, self.z, self.weight))
+        near, z = self._of(rows, self.X, self.z)
+        C, k = jax.vmap(self._covariances)(jnp.asarray(X), near, self.noise / jnp.asarray(weight))
+        a, b = jnp.moveaxis(solutions(C, jnp.stack([k, z], axis=2)), 2, 0)
+        prior = self.kernel.diag(jnp.zeros_like(jnp.asarray(X)))
+        inner, Ca = lambda u, v: jnp.sum(u * v, axis=1), jnp.einsum("bij,bj->bi", C, a)
+        mean, variance = inner(k, b) + inner(a, z) - inner(Ca, b), prior - 2 * inner(k, a) + inner(Ca, a)
+        return mean, jnp.maximum(variance, jnp.finfo(prior.dtype).eps * prior)
 
-    def log_density(self, rows: Int[Number, " B"], nearest: Int[Number, "B m"]) -> Float[Array, " B"]:
+    def log_density(self, rows: Int[Number, " B"], h: Moments) -> Float[Array, " B"]:
         """log N(zᵢ; E h, V h + noise)."""
-        X, z = self._of(rows, self.X, self.z)
-        mean, variance = self.given(X, nearest)
-        return log_normal(z, mean, variance + self.noise)
+        return log_normal(jnp.asarray(self.z)[rows], h[0], h[1] + self.noise)
 
     def at(self, first: Float[Number, ""], lengthscale: Float[Number, " D"]) -> "NearRows":
         """`first` is the logit of the noise, and k(x, x) = 1 − noise."""
@@ -144,8 +165,8 @@ class NearRows(AbstractNearRows):
 class NearClasses(AbstractNearRows):
     """P(y = c) ∝ P₀(y = c | x) exp h_c(x) with h_c ~ GP(0, k) for each class c, given the `count` rows nearest to x.
 
-    log_pᵢ are the logarithms of the probabilities P₀ that the fit gives a training row, all classes'. h is the mode
-    given the classes of near rows (methods o); it has no variance. Far from all rows it is 0.
+    log_pᵢ are the logarithms of the probabilities P₀ that the fit gives a training row, all classes'. h is at the mode
+    given the classes of near rows (methods o), and has no variance. Far from all rows it is 0.
     """
 
     learned: ClassVar[tuple[str, ...]] = ("kernel",)
@@ -157,44 +178,43 @@ class NearClasses(AbstractNearRows):
     weight: Float[Number, " N"]
     count: int = eqx.field(static=True)
 
-    def given(self, X: Float[Number, "B D"], rows: Int[Number, "B m"]) -> Moments:
-        """The mode of h given the classes of these rows, and zeros, [C, B].
+    def given(self, X: Float[Number, "B D"], rows: Int[Number, "B m"], weight: Float[Number, "B m"]) -> Moments:
+        """What 20 steps towards the mode of h given the classes of these rows reach, and zeros, [C, B].
 
-        With K = k(J, J), weights W and probabilities P(h), 20 steps from 0 of
-            α ← (K + 2W⁻¹)⁻¹(Kα + 2(Y − P(Kα))),    h(x) = k(x, J) α.
-        Each raises the density, for ½ I is an upper bound of the curvature of log Σ exp h (Böhning 1992, theorem 1).
+        With K = k(J, J), weights W, Y the classes as rows of zeros and one 1, and P(h) the probabilities at J, the
+        steps are, from α = 0,
+            α ← (K + 2W⁻¹)⁻¹(Kα + 2(Y − P(Kα))),    and in the end h(x) = k(x, J) α.
+        Each raises the density, for ½ I is an upper bound of the curvature of log Σ exp h (Böhning 1992).
         """
-        at = jnp.asarray(X), *self._of(rows, self.X, self.log_p, self.y, self.weight)
-        # In blocks, of which a gradient computes again what it needs, so that memory does not grow. All have one size:
-        # `lax.map` would compute a shorter last one at the same time, and of two batches of factors, each can wait for
-        # the thread that the other holds, for ever (jaxlib 0.10).
-        size = min(BLOCK, len(X))
-        blocks = [jnp.pad(a, [(0, -len(a) % size), *[(0, 0)] * (a.ndim - 1)], mode="edge") for a in at]
-        blocks = [a.reshape(-1, size, *a.shape[1:]) for a in blocks]
-        modes = lax.map(jax.checkpoint(lambda block: jax.vmap(self._mode)(*block)), blocks)  # pyright: ignore
-        h = modes.reshape(-1, modes.shape[-1])[: len(X)].T
+        rows, weight, (C, m) = jnp.asarray(rows), jnp.asarray(weight), (self.log_p.shape[1], rows.shape[1])
+        numbers = m * (m + STEPS * C)  # of each row, for a gradient
+        size = max(1, min(NUMBERS // numbers, len(X)))
+        fill = lambda each: jnp.pad(each, [(0, -len(each) % size), *[(0, 0)] * (each.ndim - 1)], mode="edge")
+        blocks = [fill(each).reshape(-1, size, *each.shape[1:]) for each in (jnp.asarray(X), rows, weight)]
+        # A gradient computes again what it needs of a block, so that memory does not grow.
+        modes = lax.map(jax.checkpoint(lambda block: self._modes(*block)), blocks)  # pyright: ignore
+        h = modes.reshape(-1, C)[: len(X)].T
         return h, jnp.zeros_like(h)
 
-    def _mode(self, x, X, log_p, y, weight):
-        near, origin, noise = X - x, jnp.zeros_like(x)[None], 2 / weight
-        K, k = self.kernel(near, near), self.kernel(near, origin)[:, 0]
-        # B = (K + 2W⁻¹)⁻¹, by one step of Newton's: the same value, whose derivative needs none of the inverse.
-        A, eye = K + jnp.diag(noise), jnp.eye(len(K), dtype=x.dtype)
-        inverse = lax.stop_gradient(jax.scipy.linalg.cho_solve((jnp.linalg.cholesky(A), True), eye))
-        B = 2 * inverse - inverse @ A @ inverse
-        KB, Y = eye - noise[:, None] * B, jax.nn.one_hot(y.astype(int), log_p.shape[1], dtype=x.dtype)
-
-        def step(h, _):
-            target = h + 2 * (Y - jax.nn.softmax(log_p + h, axis=1))
-            return KB @ target, target
-
-        targets = lax.scan(step, jnp.zeros_like(log_p), length=STEPS)[1]
-        return k @ B @ targets[-1]
-
-    def log_density(self, rows: Int[Number, " B"], nearest: Int[Number, "B m"]) -> Float[Array, " B"]:
-        """log P(yᵢ)."""
+    def _modes(self, x, rows, weight):
         X, log_p, y = self._of(rows, self.X, self.log_p, self.y)
-        log_p = jax.nn.log_softmax(log_p + self.given(X, nearest)[0].T, axis=1)
+        noise = 2 / weight
+        A, k = jax.vmap(self._covariances)(x, X, noise)
+        B, Y = inverses(A), jax.nn.one_hot(y.astype(int), log_p.shape[2], dtype=x.dtype)
+        KB = jnp.eye(noise.shape[1], dtype=x.dtype) - noise[:, :, None] * B
+
+        def step(state, _):
+            h, _ = state
+            target = h + 2 * (Y - jax.nn.softmax(log_p + h, axis=2))
+            return (KB @ target, target), None
+
+        target = lax.scan(step, (jnp.zeros_like(log_p), jnp.zeros_like(log_p)), length=STEPS)[0][1]
+        return jnp.einsum("bi,bij,bjc->bc", k, B, target)
+
+    def log_density(self, rows: Int[Number, " B"], h: Moments) -> Float[Array, " B"]:
+        """log P(yᵢ)."""
+        log_p, y = self._of(rows, self.log_p, self.y)
+        log_p = jax.nn.log_softmax(log_p + h[0].T, axis=1)
         return jnp.take_along_axis(log_p, y.astype(int)[:, None], axis=1)[:, 0]
 
     def at(self, first: Float[Number, ""], lengthscale: Float[Number, " D"]) -> "NearClasses":

@@ -34,6 +34,8 @@ from .settings import Fitted, Settings, Trial
 NEAREST = {"balanced": 64, "thorough": 128}
 ROWS_A_POINT = 4  # fewer rows for each pseudo-point, and the errors of the fit's own rows are too small
 MOST = 100_000  # rows that may be near, drawn from more: a prediction takes a distance to each
+MOST_NUMBERS = 1_000_000  # of rows and classes: rows are at most so many over the number of classes
+FEWEST_CLASSES = 2000  # rows of classes; a class tells less of a lengthscale than a number
 MOST_COLUMNS = 100  # of which distances can tell something
 SAMPLE, FEW = 1500, 32  # rows left out to learn by, and the nearest rows of each
 START = 0.3  # lengthscales there, times √D: from longer ones, what only nearest rows share is not found
@@ -60,10 +62,10 @@ def near_rows_are_open(fitted: Fitted, data: Dataset, settings: Settings) -> boo
     many = 0 < ROWS_A_POINT * M <= N and settings.dtype != "float32"
     likelihood = fitted.model.likelihood
     real = likelihood.additive and likelihood.parts()[1] is None and not fitted.predictor.stacked
-    described = (real or likelihood.classes > 0) and likelihood.mean_function is None
+    described = real or likelihood.classes > 0 and N >= FEWEST_CLASSES
     scaled = settings.scale_inputs is not False and data.num_columns <= MOST_COLUMNS
     one = np.ndim(data.y) == 1 and not np.any(np.asarray(data.noise) > 0)
-    return left_open and plain and many and described and scaled and one
+    return left_open and plain and many and described and likelihood.mean_function is None and scaled and one
 
 
 def with_near_rows(fitted: Fitted, data: Dataset, settings: Settings) -> Fitted:
@@ -72,7 +74,7 @@ def with_near_rows(fitted: Fitted, data: Dataset, settings: Settings) -> Fitted:
     began, likelihood = time.perf_counter(), fitted.model.likelihood
     order = in_order(data)  # so that neither samples nor ties depend on the order of rows
     order = np.random.default_rng(settings.seed).permutation(order[np.asarray(data.weight)[order] > 0])
-    rows = take(data, order[:MOST])
+    rows = take(data, order[: _most(likelihood)])
     moments = predicted(fitted.predictor, rows)
     learners, judges = np.split(np.arange(min(len(rows), SAMPLE + JUDGES)), [min(SAMPLE, len(rows) // 3)])
     rounds = ROUNDS_OF_CLASSES if likelihood.classes else ROUNDS
@@ -93,6 +95,11 @@ def with_near_rows(fitted: Fitted, data: Dataset, settings: Settings) -> Fitted:
     return fitted._replace(near_rows=kept, trials=(*fitted.trials, *trials), notes=(*fitted.notes, note))
 
 
+def _most(likelihood: AbstractLikelihood) -> int:
+    """How many rows may be near."""
+    return min(MOST, MOST_NUMBERS // max(likelihood.classes, 1))
+
+
 def _compared(densities: Float[np.ndarray, "2 n"], weight: PerRow) -> tuple[float, float, float]:
     """The mean log density without near rows and with them, and the standard error of their difference."""
     before, after = np.average(densities, axis=1, weights=weight)
@@ -109,7 +116,7 @@ def with_more_rows(
     old = np.asarray(near.weight) > 0
     both = lambda before, new: np.concatenate([np.asarray(before, float)[old], np.asarray(new, float)])
     rows = dataset(both(near.X, data.X), both(near.y, data.y), both(near.weight, data.weight))
-    rows = take(rows, np.flatnonzero(np.asarray(rows.weight) > 0)[-MOST:])
+    rows = take(rows, np.flatnonzero(np.asarray(rows.weight) > 0)[-_most(likelihood) :])
     more = made(likelihood, predicted(predictor, rows), rows, near.count)
     return cast(replace(more, **{name: getattr(near, name) for name in near.learned}), near.X.dtype)
 
@@ -127,7 +134,8 @@ def made(likelihood: Any, moments: Any, rows: Dataset, count: int) -> AbstractNe
     of: dict[str, Any] = {"kernel": kernel, "count": count}
     of |= {name: pad(getattr(rows, name)) for name in ("X", "y", "weight")}
     if likelihood.classes:
-        near = NearClasses(**of, log_p=pad(in_blocks(program(_log_p), likelihood, *moments).T))
+        log_p = np.maximum(in_blocks(program(_log_p), likelihood, *moments), np.log(SMALLEST))
+        near = NearClasses(**of, log_p=pad(log_p.T))
     else:
         near = NearRows(**of, z=pad(scores(likelihood, moments, rows.y)), noise=np.asarray(0.5))
     return cast(near, rows.X.dtype)
@@ -165,12 +173,13 @@ def _nearest(near: AbstractNearRows, rows):
 
 
 def _slopes(vector, near: AbstractNearRows, rows, nearest):
-    """Value and gradient of −(Σ wᵢ log p(i | its nearest rows) + log prior of lengthscales)/Σ wᵢ."""
+    """Value and gradient of −(Σ wᵢ log p(i | rows nearest to it) + log prior of lengthscales)/Σ wᵢ."""
 
     def loss(vector):
         weight, apart = jnp.asarray(near.weight)[rows], vector[1:] - jnp.mean(vector[1:])
         prior = -0.5 * jnp.sum(apart**2) / near.spread**2
-        return -(weight @ _at(vector, near).log_density(rows, nearest) + prior) / jnp.sum(weight)
+        at = _at(vector, near)
+        return -(weight @ at.log_density(rows, at.left_out(rows, nearest)) + prior) / jnp.sum(weight)
 
     return jax.value_and_grad(loss)(vector)
 
@@ -181,8 +190,8 @@ def _log_p(likelihood, mean, variance):
 
 def _densities(near: AbstractNearRows, likelihood: AbstractLikelihood, moments, rows):
     """log p(yᵢ) of these rows by the fit, whose moments are given, and with near rows without each: [2, n]."""
-    X, y = jnp.asarray(near.X)[rows], jnp.asarray(near.y)[rows]
-    h = jnp.stack(near.given(X, _nearest(near, rows))).reshape(2, -1, len(rows))
+    y = jnp.asarray(near.y)[rows]
+    h = jnp.stack(near.left_out(rows, _nearest(near, rows))).reshape(2, -1, len(rows))
     with_h = jnp.concatenate([moments.reshape(2, -1, len(rows)), h], axis=1)
     before = likelihood.log_density(moments[0], moments[1], y)
     return jnp.stack([before, near.likelihood(likelihood).log_density(with_h[0], with_h[1], y)])
