@@ -277,9 +277,9 @@ class AbstractEstimator(TakesMoreRows, BaseEstimator):
         """Mean of the latent function f at the rows of X, [N], or of all C of them, [N, C], such as those of several
         outputs; with `return_std` also its standard deviation, of the same shape.
 
-        f is what `likelihood_` describes the target by, p(y | f), its constant mean included: log odds for two classes,
-        a logarithm of the rate for counts. For a real target (of "heteroscedastic", the first column) it is in the
-        units of y, and the standard deviation is that of `predict` without noise.
+        f is what `likelihood_` describes the target by, p(y | f), its constant mean included: a logarithm of the rate
+        for counts, log odds for two classes, without what near rows tell. For a real target (of "heteroscedastic", the
+        first column) it is in the units of y, and the standard deviation is that of `predict` without noise.
         """
         rows, s = self._inputs(X), self.standardiser_
         values = evaluate(self, predictive.latent_of_target if return_std else predictive.latent_mean, rows)

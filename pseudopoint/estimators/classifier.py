@@ -39,6 +39,7 @@ class GPClassifier(ScoresPartitions, ClassifierMixin, AbstractEstimator):
     - `classes_`: the labels, in the order of the columns of `predict_proba`.
     - `mean_`: the constant mean of the latent function, or of each. Far from all rows the probabilities are those of
       the base rates.
+    - `near_rows_`: the training rows whose classes change the odds (`posteriors.NearClasses`), None without.
 
     Examples
     --------

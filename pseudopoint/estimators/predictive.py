@@ -17,7 +17,7 @@ def latent(predictor, likelihood, X):
 
 
 def latent_of_target(predictor, likelihood, X):
-    """The same of the functions that describe the target: the first is moved by what near rows tell."""
+    """The same of the functions that describe the target: of a real one the first is moved by what near rows tell."""
     return jnp.stack(likelihood.latent(*predictor(X)))
 
 
