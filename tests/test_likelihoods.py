@@ -57,8 +57,8 @@ def test_every_likelihood_of_the_package_is_in_the_conformance_list():
     public = vars(likelihoods).values()
     classes = {c for c in public if isclass(c) and issubclass(c, AbstractLikelihood) and not isabstract(c)}
     known = {type(make().likelihood) for make in LIKELIHOODS.values()}
-    # One is an Offset at rows (tests/test_means.py), and one predicts alone (tests/test_near_rows.py).
-    assert known | {likelihoods.Around, likelihoods.WithNearRows} == classes
+    # One is an Offset at rows (tests/test_means.py), and two predict alone (tests/test_near_rows.py, _classes.py).
+    assert known | {likelihoods.Around, likelihoods.WithNearRows, likelihoods.WithNearClasses} == classes
 
 
 F, V, Y = np.array([0.0, -1.3, 2.4, 30.0]), np.array([1e-3, 0.7, 5.0, 0.2]), np.array([0.3, 0.1, 2.3, -30.0])
