@@ -34,9 +34,9 @@ def classes_by_default() -> Section:
         "How good are predictions of classes, beside trees?",
         """`GPClassifier()`, HistGradientBoosting of scikit-learn (500 rounds with early stopping), and CatBoost (2,000
         rounds, ended early by a tenth held out): means over the splits. The last columns say for how many of them near
-        rows were taken ([decision 0091](decisions/0091-near-classes.md)), and the median of the seconds of our fit in a
-        fresh process, with nothing compiled before; other work shared the machine in some runs, as the rows' `load`
-        says.""",
+        rows were taken ([decision 0091](decisions/0091-near-classes.md), which was made with these test rows in sight),
+        and the median of the seconds of our fit in a fresh process, with nothing compiled before; tests ran beside these
+        fits at low priority, so that they took longer than alone.""",
         [
             "table",
             "rows",
