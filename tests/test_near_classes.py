@@ -118,6 +118,12 @@ def test_of_a_row_that_was_seen_twice_one_is_left_out(rows, others):
     np.testing.assert_allclose(*found, atol=1e-9)
 
 
+def test_weights_that_are_no_counts_leave_a_row_out_whole():
+    near, rows = some_near(), np.arange(12)
+    near = replace(near, weight=1.1 * near.weight)  # such as those that balance classes
+    assert not np.any(np.asarray(near_rows._nearest(near, rows)) == rows[:, None])
+
+
 @pytest.mark.parametrize("variance", [0.5, 50.0])
 def test_the_slope_of_the_density_of_rows_left_out(variance):
     near, rows = some_near(), np.arange(12)
@@ -280,7 +286,7 @@ def test_a_row_that_the_fit_holds_for_impossible_is_no_end():
     assert isinstance(near, NearClasses) and np.isfinite(near.log_p).all()
 
 
-def test_two_threads_predict_at_the_same_time(model, tables):
+def test_threads_predict_at_the_same_time(model, tables):
     """Batches of factors that wait for each other would end it (`linalg.many`)."""
     X, p = tables[1][0], model.predict_proba(tables[1][0])
     with ThreadPoolExecutor(4) as pool:

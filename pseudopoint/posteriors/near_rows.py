@@ -73,21 +73,23 @@ class AbstractNearRows(eqx.Module):
         return self.given(X, rows, jnp.asarray(self.weight)[rows])
 
     def left_out(self, rows: Int[Number, " B"], nearest: Int[Number, "B m"]) -> Moments:
-        """Mean and variance of h at these rows given those nearest to each. Of a row that was seen several times, as
-        its weight says, one is left out."""
+        """Mean and variance of h at these rows given those nearest to each. Of a row that was seen several times
+        (`nearest`), one is left out."""
         again = nearest == jnp.asarray(rows)[:, None]
         return self.given(jnp.asarray(self.X)[rows], nearest, jnp.asarray(self.weight)[nearest] - again)
 
     def nearest(self, X: Float[Number, "B D"], but: Int[Number, " B"] | None = None) -> Int[Array, "B m"]:
         """The numbers of the `count` nearest rows, for each row of X; with `but` without the row of that number, unless
-        it was seen more than once."""
+        it was seen more than once. Weights say that if all are whole numbers; others, as those that balance classes,
+        make a row important, and not two."""
         A, B = (self.kernel.placed(jnp.asarray(rows)) for rows in (X, self.X))
         squared = jnp.sum(A**2, axis=1)[:, None] - 2 * A @ B.T + jnp.sum(B**2, axis=1)
         weight = jnp.asarray(self.weight)
         squared = jnp.where(weight > 0, squared, jnp.inf)
         if but is not None:
             at = jnp.arange(len(X)), but
-            squared = squared.at[at].set(jnp.where(weight[but] > 1, squared[at], jnp.inf))
+            again = (weight[but] > 1) & jnp.all(weight == jnp.round(weight))
+            squared = squared.at[at].set(jnp.where(again, squared[at], jnp.inf))
         # XLA has a fast selection for float32 alone. An error of 1e-7 of the distance exchanges equally near rows.
         return lax.top_k(-squared.astype(jnp.float32), self.count)[1]
 
