@@ -126,7 +126,7 @@ TABLES = {
     "posterior": (names.POSTERIORS, FAMILIES),
     "initial": (names.INITIALS, STARTS),
 }
-ONLY = {"regression": {"bound", "initial_noise", "near_rows", "num_latents", "outputs", "scale_target", "target_warp"}}
+ONLY = {"regression": {"bound", "initial_noise", "num_latents", "outputs", "scale_target", "target_warp"}}
 OWN_DEFAULTS = {"batch_size": 512}  # of GPClassifier
 
 
