@@ -298,6 +298,12 @@ def test_importances_that_are_unknown_or_nothing_are_shown(page):
     assert "–" in text and "+0" in text and "0.0 %" in text
 
 
+@pytest.mark.parametrize("near", [False, True])
+def test_effects_say_that_they_leave_out_what_near_rows_do(page, near):
+    text = page(Report(title="near", inputs=[column("a", 1.0)], near_rows=near)).text
+    assert ("nearest training rows" in text) == near
+
+
 def test_effects_on_classes_are_a_line_each(page):
     mean = np.column_stack([np.sin(np.arange(5.0)), np.cos(np.arange(5.0))])
     each = Input(

@@ -51,6 +51,7 @@ def report_of(
         trials=trials(kind.model),
         inputs=shown,
         together=together,
+        near_rows=kind.model.near_rows_ is not None,
         effect=f"change of {target}" if numbers else chance,
         loss="by how much the RMSE grows" if numbers else "by how much the log probability of the true class falls",
         advice=result["advice"],

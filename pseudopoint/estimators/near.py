@@ -14,7 +14,6 @@ from ..posteriors import AbstractNearRows, Corrected, NearRows
 from ..sampling import prior_paths
 
 JITTER = 1e-10  # of a correlation of new rows that are drawn together
-DISTANCES = 16  # distances to near rows count as one number of a block of rows: they are made and read once
 
 
 def predictive_likelihood(model: Any) -> AbstractLikelihood:
@@ -43,7 +42,7 @@ def corrected(predictor: Any, near: AbstractNearRows | None) -> Any:
 def numbers_a_row(predictor: Any, near: AbstractNearRows | None) -> int:
     """How many numbers a prediction takes for each row, by which blocks of rows are cut."""
     width = len(predictor.Zv) * int(np.prod(predictor.leading))
-    return width if near is None else max(width, len(near.X) // DISTANCES, near.count**2)
+    return width if near is None else max(width, near.count**2)
 
 
 def refuse_near_rows(model: Any, what: str) -> None:

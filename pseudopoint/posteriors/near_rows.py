@@ -1,5 +1,6 @@
 """What the training rows nearest to a new row tell of it, beyond what pseudo-points can hold."""
 
+import math
 from abc import abstractmethod
 from typing import Any, ClassVar, final
 
@@ -20,6 +21,7 @@ __all__ = ["AbstractNearRows", "Corrected", "NearClasses", "NearRows"]
 Moments = tuple[Float[Array, "*C B"], Float[Array, "*C B"]]
 STEPS = 20  # towards the mode of what classes of near rows tell
 NUMBERS = 2**21  # that are in memory together
+TILE = 4096  # rows whose distances stay in the cache
 
 
 class Corrected(eqx.Module):
@@ -81,17 +83,32 @@ class AbstractNearRows(eqx.Module):
     def nearest(self, X: Float[Number, "B D"], but: Int[Number, " B"] | None = None) -> Int[Array, "B m"]:
         """The numbers of the `count` nearest rows, for each row of X; with `but` without the row of that number, unless
         it was seen more than once. Weights say that if all are whole numbers; others, as those that balance classes,
-        make a row important, and not two."""
-        A, B = (self.kernel.placed(jnp.asarray(rows)) for rows in (X, self.X))
-        squared = jnp.sum(A**2, axis=1)[:, None] - 2 * A @ B.T + jnp.sum(B**2, axis=1)
-        weight = jnp.asarray(self.weight)
-        squared = jnp.where(weight > 0, squared, jnp.inf)
+        make a row important, and not two.
+
+        They lie in the count + 1 groups of rows whose nearest ones are nearest: before that of any other group there are
+        `count` rows and perhaps the one left out. So distances to all rows are computed tile by tile, and are never in
+        memory together; of a group their minimum is kept.
+        """
+        A, B, D = *(self.kernel.placed(jnp.asarray(rows)) for rows in (X, self.X)), X.shape[1]
+        size = _group_size(len(B), self.count)
+        tile = -(-TILE // size) * size
+        pad = lambda each: jnp.pad(each, [(0, -len(B) % tile), *[(0, 0)] * (each.ndim - 1)])
+        B, weight = pad(B), pad(jnp.asarray(self.weight))
+
+        def least(part):
+            rows, weight = part
+            squared = jnp.sum(A**2, axis=1)[:, None] - 2 * A @ rows.T + jnp.sum(rows**2, axis=1)
+            return jnp.min(jnp.where(weight > 0, squared, jnp.inf).reshape(len(A), -1, size), axis=2)
+
+        minima = jnp.moveaxis(lax.map(least, (B.reshape(-1, tile, D), weight.reshape(-1, tile))), 0, 1)
+        groups = _smallest(minima.reshape(len(A), -1), self.count + 1)
+        rows = (size * groups[:, :, None] + jnp.arange(size)).reshape(len(A), -1)
+        squared = jnp.sum((B.reshape(-1, size, D)[groups].reshape(len(A), -1, D) - A[:, None]) ** 2, axis=2)
+        squared = jnp.where(weight[rows] > 0, squared, jnp.inf)
         if but is not None:
-            at = jnp.arange(len(X)), but
             again = (weight[but] > 1) & jnp.all(weight == jnp.round(weight))
-            squared = squared.at[at].set(jnp.where(again, squared[at], jnp.inf))
-        # XLA has a fast selection for float32 alone. An error of 1e-7 of the distance exchanges equally near rows.
-        return lax.top_k(-squared.astype(jnp.float32), self.count)[1]
+            squared = jnp.where((rows == but[:, None]) & ~again[:, None], jnp.inf, squared)
+        return jnp.take_along_axis(rows, _smallest(squared, self.count), axis=1)
 
     def _of(self, rows, *columns):
         """Values of the columns at rows [B, m]."""
@@ -102,6 +119,17 @@ class AbstractNearRows(eqx.Module):
         # Differences to x: nothing cancels where a lengthscale is far below the distance of the rows from the middle.
         near, origin = X - x, jnp.zeros_like(x)[None]
         return self.kernel(near, near) + jnp.diag(noise), self.kernel(near, origin)[:, 0]
+
+
+def _group_size(N: int, count: int) -> int:
+    """Of which there are about four times as many groups as there are rows in `count` of them."""
+    return max(1, math.isqrt(N // (4 * count)))
+
+
+def _smallest(values: Float[Array, "B N"], count: int) -> Int[Array, "B m"]:
+    """The numbers of the `count` smallest values of each row."""
+    # XLA has a fast selection for float32 alone. An error of 1e-7 of the distance exchanges equally near rows.
+    return lax.top_k(-values.astype(jnp.float32), count)[1]
 
 
 @final
@@ -150,17 +178,6 @@ class NearRows(AbstractNearRows):
     def likelihood(self, inner: AbstractLikelihood) -> AbstractLikelihood:
         """Another location and scale."""
         return WithNearRows(inner, self.noise)
-
-    def _given(self, x, X, z, weight):
-        # Differences to x: nothing cancels where a lengthscale is far below the distance of the rows from the middle.
-        near, origin = X - x, jnp.zeros_like(x)[None]
-        C, k = self.kernel(near, near) + jnp.diag(self.noise / weight), self.kernel(near, origin)[:, 0]
-        L = jnp.linalg.cholesky(lax.stop_gradient(C))
-        right = lax.stop_gradient(jnp.stack([k, z], axis=1))
-        a, b = jax.scipy.linalg.cho_solve((L, True), right).T
-        prior = self.kernel.diag(origin)[0]
-        mean, variance = k @ b + a @ z - a @ C @ b, prior - 2 * k @ a + a @ C @ a
-        return mean, jnp.maximum(variance, jnp.finfo(prior.dtype).eps * prior)
 
 
 @final

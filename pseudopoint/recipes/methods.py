@@ -116,8 +116,8 @@ def fit_model(
         fitted = ended.more(fitted, M)
     if not np.isfinite(fitted.bound):
         raise FitError(explain(fitted.model, data))
-    if near_rows_are_open(fitted, data, left_open if warm is not None and warm.widen else settings):
-        fitted = with_near_rows(fitted, data, settings)
+    if near_rows_are_open(fitted, data, len(data), left_open if warm is not None and warm.widen else settings):
+        fitted = with_near_rows(fitted, data, data.total_weight, settings)
     return fitted._replace(method=method, reason=reason + fitted.reason, log_prior=log_prior(fitted.model, settings))
 
 

@@ -53,12 +53,13 @@ LOG = logging.getLogger(__name__)
 PerRow = Float[np.ndarray, " N"]
 
 
-def near_rows_are_open(fitted: Fitted, data: Dataset, settings: Settings) -> bool:
-    """Whether near rows may correct a fit: it has pseudo-points for many rows of scaled columns, of which no noise is
-    known, its target is real or a class, and the settings leave kernel and likelihood open."""
+def near_rows_are_open(fitted: Fitted, data: Dataset, N: int, settings: Settings) -> bool:
+    """Whether near rows may correct a fit to N rows, all of which or some are `data`: it has pseudo-points for many rows
+    of scaled columns, of which no noise is known, its target is real or a class, and the settings leave kernel and
+    likelihood open."""
     left_open = settings.near_rows and settings.kernel == settings.likelihood == "auto" and settings.effort != "fast"
     plain = settings.optimiser == "auto" and settings.posterior == "whitened" and not settings.priors
-    M, N = len(fitted.model.posterior.Z), len(data)
+    M = len(fitted.model.posterior.Z)
     many = 0 < ROWS_A_POINT * M <= N and settings.dtype != "float32"
     likelihood = fitted.model.likelihood
     real = likelihood.additive and likelihood.parts()[1] is None and not fitted.predictor.stacked
@@ -68,13 +69,14 @@ def near_rows_are_open(fitted: Fitted, data: Dataset, settings: Settings) -> boo
     return left_open and plain and many and described and likelihood.mean_function is None and scaled and one
 
 
-def with_near_rows(fitted: Fitted, data: Dataset, settings: Settings) -> Fitted:
-    """The fit with the correction by near rows where that pays, and with what was compared in its trials."""
+def with_near_rows(fitted: Fitted, data: Dataset, total: float, settings: Settings) -> Fitted:
+    """The fit with the correction by near rows where that pays, and with what was compared in its trials. The weights of
+    all rows add up to `total`; `data` are all of them, or as many drawn from them as may be near."""
     LOG.info("learning what near rows tell")
     began, likelihood = time.perf_counter(), fitted.model.likelihood
     order = in_order(data)  # so that neither samples nor ties depend on the order of rows
     order = np.random.default_rng(settings.seed).permutation(order[np.asarray(data.weight)[order] > 0])
-    rows = take(data, order[: _most(likelihood)])
+    rows = take(data, order[: most_near_rows(likelihood)])
     moments = predicted(fitted.predictor, rows)
     learners, judges = np.split(np.arange(min(len(rows), SAMPLE + JUDGES)), [min(SAMPLE, len(rows) // 3)])
     rounds = ROUNDS_OF_CLASSES if likelihood.classes else ROUNDS
@@ -82,7 +84,7 @@ def with_near_rows(fitted: Fitted, data: Dataset, settings: Settings) -> Fitted:
     densities = program(_densities)(near, likelihood, moments[..., judges], judges)
     before, after, error = _compared(np.asarray(densities, float), np.asarray(rows.weight, float)[judges])
     pays = after - before > max(WORTH, 2 * error)
-    total, seconds = data.total_weight, time.perf_counter() - began
+    seconds = time.perf_counter() - began
     trials = (
         Trial("near rows", "none", total * before, not pays, 0.0),
         Trial("near rows", f"the {near.count} nearest", total * after, pays, seconds),
@@ -95,7 +97,7 @@ def with_near_rows(fitted: Fitted, data: Dataset, settings: Settings) -> Fitted:
     return fitted._replace(near_rows=kept, trials=(*fitted.trials, *trials), notes=(*fitted.notes, note))
 
 
-def _most(likelihood: AbstractLikelihood) -> int:
+def most_near_rows(likelihood: AbstractLikelihood) -> int:
     """How many rows may be near."""
     return min(MOST, MOST_NUMBERS // max(likelihood.classes, 1))
 
@@ -116,7 +118,7 @@ def with_more_rows(
     old = np.asarray(near.weight) > 0
     both = lambda before, new: np.concatenate([np.asarray(before, float)[old], np.asarray(new, float)])
     rows = dataset(both(near.X, data.X), both(near.y, data.y), both(near.weight, data.weight))
-    rows = take(rows, np.flatnonzero(np.asarray(rows.weight) > 0)[-_most(likelihood) :])
+    rows = take(rows, np.flatnonzero(np.asarray(rows.weight) > 0)[-most_near_rows(likelihood) :])
     more = made(likelihood, predicted(predictor, rows), rows, near.count)
     return cast(replace(more, **{name: getattr(near, name) for name in near.learned}), near.X.dtype)
 
@@ -168,8 +170,9 @@ def _at(vector, near: AbstractNearRows) -> Any:
 
 
 def _nearest(near: AbstractNearRows, rows):
-    each = lambda row: near.nearest(jnp.asarray(near.X)[row][None], row[None])[0]
-    return lax.map(each, rows, batch_size=BLOCK)
+    blocks = jnp.pad(rows, (0, -len(rows) % BLOCK), mode="edge").reshape(-1, BLOCK)
+    found = lax.map(lambda block: near.nearest(jnp.asarray(near.X)[block], block), blocks)
+    return found.reshape(-1, near.count)[: len(rows)]
 
 
 def _slopes(vector, near: AbstractNearRows, rows, nearest):

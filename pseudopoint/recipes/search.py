@@ -52,7 +52,9 @@ SCALES = (1.0, 0.3, 0.1)  # of the first lengthscales, in units of those of the 
 FIRST_ROUNDS, MORE_ROUNDS, ITERATIONS = 2, 4, 6  # under Student-t noise, of all starts and of the best; of a round
 NOISE_OF_SPREAD = 0.1  # its variance there at the start
 NOTICED = 0.02  # nats a row that it gains, from which outliers may have misled what was chosen before
-WIDE = 50  # columns from which a search of each by itself, and a kernel with a part for each, would take minutes
+# Columns from which a kernel with a part for each, and those of many values from which a search of each by itself, would
+# take minutes.
+WIDE = 50
 WIDE_AND_LONG = 25  # from which such a kernel would, where there are too many rows for the exact method
 LOG = logging.getLogger(__name__)
 # Kernels that a search tries beside Matérn 5/2, with which it begins.
@@ -123,6 +125,8 @@ class _Search:
     def __init__(self, race: Race, more: Sample | None, most_parts: int, exact: bool = True):
         self.race, self.settings, self.more = race, race.settings, more
         self.most_parts, self.exact = most_parts, exact
+        # A column of few values, such as one of 0 and 1, has neither warps nor periods.
+        self.wide = sum(len(np.unique(x)) >= FEW_VALUES for x in race.rows.X.T) >= WIDE
 
     # --- the parts ---
 
@@ -176,7 +180,7 @@ class _Search:
         now = "none" if not any(state.inputs) else "as before"
         alike |= {"none": state.anew(inputs=(None,) * len(offered))} if now != "none" else {}
         choice, state = self.race.changed("inputs", now, state, alike)
-        by_column = state.anew(inputs=self._by_column(state, offered) if len(offered) < WIDE else state.inputs)
+        by_column = state.anew(inputs=state.inputs if self.wide else self._by_column(state, offered))
         if by_column.inputs != state.inputs:
             choice, state = self.race.changed("inputs", choice, state, {"by column": by_column})
         return self.race.taken("inputs", choice, state)
@@ -255,8 +259,8 @@ class _Search:
     def _periodic(self, state: State) -> dict[str, State]:
         """Sums with a wave and a line along one column, which has no warp, where the target has waves along it. Their
         evidence has a penalty for the choice of the period (`Wave.penalty`)."""
-        rows, D = self.race.rows, len(state.inputs)
-        if D < WIDE:
+        rows = self.race.rows
+        if not self.wide:
             found = waves(rows.X, rows.columns(state.target), rows.weight)
             self.race.waves = {f"matern52 + linear + periodic, {wave.cycles:.3g} cycles": wave for wave in found}
         plain = lambda j: (*state.inputs[:j], None, *state.inputs[j + 1 :])

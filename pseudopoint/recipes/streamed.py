@@ -22,6 +22,7 @@ from .families import family_steppers, prior_q
 from .keeping import AbstractKeeper, continued, descent_kept, keeping_steps
 from .methods import how_it_ended
 from .objectives import FEW, MIN_GAIN, MIN_GAIN_OF_A_ROW, PROBE_ROWS, Report, explain, explained
+from .near_rows import most_near_rows, near_rows_are_open, with_near_rows
 from .prior import LengthscalePrior, log_prior, refuse_unfit_priors, users_priors
 from .settings import COLLAPSED_ROWS, Fitted, Settings, choose_num_inducing, most_iterations
 from .starts import Warm, from_kernel, start_plain, start_sparse
@@ -43,7 +44,8 @@ def fit_rows(
     on which pseudo-points and hyperparameters start.
 
     A Gaussian likelihood takes full passes up to 50,000 rows, or with method="collapsed" for any number, and
-    minibatches otherwise. Stages that the `keeper` has are not computed again. Raises FitError with cause and remedy.
+    minibatches otherwise. Rows drawn at random may correct the fit in the end (`with_near_rows`). Stages that the
+    `keeper` has are not computed again. Raises FitError with cause and remedy.
     """
     method, reason = _chosen(settings, likelihood, len(rows))
     if isinstance(settings.inducing, str):
@@ -65,6 +67,9 @@ def fit_rows(
         fitted = run(model, prior, rows, few, settings, keeper, progress, notes)
     if not np.isfinite(fitted.bound):
         raise FitError(explain(fitted.model, few))
+    if near_rows_are_open(fitted, few, len(rows), settings):
+        drawn = rows.sample(most_near_rows(likelihood), settings.seed)
+        fitted = with_near_rows(fitted, drawn, rows.total_weight, settings)
     return fitted._replace(method=method, reason=reason + fitted.reason, log_prior=log_prior(fitted.model, settings))
 
 

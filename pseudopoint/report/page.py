@@ -28,10 +28,11 @@ class Report:
     standard deviation and the interval of probability `level`, in the units of the target. Figures that compare
     residuals and intervals with the normal distribution are left out unless predictions are `gaussian`; `discrete` says
     what a target of few values does to them. `inputs` are the columns of the table, the most important first; `effect`
-    and `loss` say what their effects and importances are in, `together` what share of variance is theirs together.
-    `beside` holds (column, values of the test rows), against which residuals are shown. `worst` is a table, header and
-    rows, of the test rows that surprised most. `summary` holds (label, value) pairs on the fit, `history` (step, bound,
-    seconds since the start), `trials` what a search tried: (part of the model, choice, log density in nats, whether it
+    and `loss` say what their effects and importances are in, `together` what share of variance is theirs together, and
+    `near_rows` that effects and shares leave out what near rows do to predictions. `beside` holds (column, values of
+    the test rows), against which residuals are shown. `worst` is a table, header and rows, of the test rows that
+    surprised most. `summary` holds (label, value) pairs on the fit, `history` (step, bound, seconds since the start),
+    `trials` what a search tried: (part of the model, choice, log density in nats, whether it
     was taken). `advice` says whether more inducing points would help.
 
     In a classification `classes` names the C classes, `y` holds the codes 0, …, C − 1 of the true ones and
@@ -58,6 +59,7 @@ class Report:
     effect: str = "change of the prediction"
     loss: str = ""
     together: float = 0.0
+    near_rows: bool = False
     beside: Sequence[tuple[str, PerRow]] = ()
     worst: tuple[Sequence[str], Sequence[Sequence[str]]] = ((), ())
     trials: Sequence[tuple[str, str, float, bool]] = ()
@@ -189,6 +191,11 @@ def _inputs(report: Report) -> str:
         "Each picture shows how the average prediction changes with one column, all others as they are in the rows, "
         "and how sure the model is of it (90 %). All have the same scale. Strokes at the foot are rows of the table."
     )
+    if report.near_rows:
+        meaning += (
+            " Pictures and shares are those of the function that inducing points hold. What the nearest training rows add "
+            "to a prediction is in the measures and losses, and not in them."
+        )
     return section(
         "What each column does",
         paragraph(meaning) + f'<div class="grid">{"".join(pictures)}</div>' + _importance(report),
