@@ -66,7 +66,7 @@ class Dataset(eqx.Module):
         rows = draw(len(self), batch_size, seed, step, count)
         return take(self, rows), rows
 
-    def sample(self, size: int, seed: int) -> "Dataset":
+    def sample(self, size: int, seed: int, everywhere: bool = False) -> "Dataset":
         """As `Rows.sample`, in their order; of those that weights count (`times_drawn`)."""
         if len(self) <= size:
             return self

@@ -270,8 +270,8 @@ class Settings(NamedTuple):
     num_inducing: Annotated[
         int | None,
         Setting(
-            "Number M of inducing points. Default: 2√N, from 50 to 300. Fits to rows in memory, of one latent "
-            "function, may add points in the end: up to 1,000 (effort thorough: 2,000; fast: none), as effort allows."
+            "Number M of inducing points. Default: 2√N, from 50 to 300; fewer for six latent functions or more. Fits "
+            "of one function to rows in memory may add points: up to 1,000 (effort thorough: 2,000; fast: none)."
         ),
     ] = None
     num_mean_inducing: Annotated[

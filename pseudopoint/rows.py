@@ -52,8 +52,8 @@ class Rows(Protocol):
         """A stack of batches, and the numbers of their rows."""
         ...
 
-    def sample(self, size: int, seed: int) -> Any:
-        """At most `size` rows, a Dataset."""
+    def sample(self, size: int, seed: int, everywhere: bool = False) -> Any:
+        """At most `size` rows, a Dataset; with `everywhere` of all places, though that may take a pass."""
         ...
 
 

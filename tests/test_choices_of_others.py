@@ -106,3 +106,12 @@ def test_each_column_of_a_wide_table_is_not_searched_by_itself(monkeypatch):
     X, f = inputs()
     model = GPClassifier(max_iter=3).fit(X, f > 0)
     assert "by column" not in model.selection_["choice"] and "additive" not in model.selection_["choice"]
+
+
+def test_columns_of_few_values_do_not_make_a_table_wide(monkeypatch):
+    """Each of two columns of numbers has its own warp beside any number of 0/1 columns."""
+    monkeypatch.setattr(sys.modules["pseudopoint.recipes.search"], "WIDE", 4)
+    X, f = inputs()
+    marks = np.random.default_rng(1).integers(0, 2, (N, 4))
+    model = GPClassifier(max_iter=3).fit(np.column_stack([X, marks]), f > 0)
+    assert "by column" in model.selection_["choice"]

@@ -9,7 +9,9 @@ import pytest
 from test_near_rows import SMALL, rows_of
 
 from pseudopoint import GPClassifier, GPRegressor
+from pseudopoint.commands import fit_table
 from pseudopoint.recipes import near_rows
+from pseudopoint.tables.rows import AbstractTableRows
 
 CLASSES = {"num_inducing": 20, "max_iter": 40, "input_warp": "none"}
 
@@ -49,10 +51,14 @@ def test_they_correct_predictions_as_those_of_a_table_in_memory(model, path, row
     assert trials["the 64 nearest"] > trials["none"]
 
 
-def test_no_more_rows_are_kept_than_may_be_near(path, monkeypatch):
-    """The evidence in `selection_` is that of all rows nevertheless."""
+def test_no_more_rows_are_drawn_than_may_be_near(path, monkeypatch):
+    """The evidence in `selection_` is scaled to all rows nevertheless."""
+    drawn, sample = [], AbstractTableRows.sample
+    spy = lambda rows, size, *at, **more: drawn.append((size, more)) or sample(rows, size, *at, **more)
+    monkeypatch.setattr(AbstractTableRows, "sample", spy)
     monkeypatch.setattr(near_rows, "MOST", 1500)
     few = GPRegressor(**SMALL).fit(path, "y")
+    assert drawn[-1] == (1500, {"everywhere": True})
     assert few.near_rows_ is not None and np.sum(np.asarray(few.near_rows_.weight) > 0) == 1500
     before, after = near_rows_evidence(few)
     told = next(note for note in few.notes_ if note.startswith("near rows:"))
@@ -80,6 +86,38 @@ def test_a_saved_model_and_one_with_more_rows_have_them(model, rows, tmp_path):
     np.testing.assert_array_equal(loaded.predict(X), model.predict(X))
     loaded.update(X, y)
     assert np.sum(np.asarray(loaded.near_rows_.weight) > 0) == len(rows[0]) + len(X)
+
+
+def test_a_table_of_few_rows_has_none(tmp_path):
+    assert GPRegressor(**SMALL).fit(written(tmp_path / "few.parquet", *rows_of(0, 1900)), "y").near_rows_ is None
+
+
+@pytest.mark.parametrize("second, found", [(30.0, False), (0.1, True)])
+def test_where_near_rows_do_not_pay_lengthscales_start_once_more_at_shorter_ones(second, found, path, monkeypatch):
+    monkeypatch.setattr(near_rows, "STARTS", (30.0, second))
+    assert (GPRegressor(**SMALL).fit(path, "y").near_rows_ is not None) == found
+
+
+def test_rows_come_from_all_parts(tmp_path):
+    X, y = rows_of(0, 2400)
+    order = np.argsort(X[:, 0])  # parts are places
+    pq.write_table(
+        pa.table({"x0": X[order, 0], "x1": X[order, 1], "y": y[order]}), tmp_path / "t.parquet", row_group_size=24
+    )
+    model = GPRegressor(**SMALL).fit(str(tmp_path / "t.parquet"), "y")
+    assert np.sum(np.asarray(model.near_rows_.weight)) == 2400
+
+
+def test_equal_rows_are_one_of_their_weight(rows, tmp_path):
+    X, y = (np.concatenate([each, each]) for each in rows)
+    model = GPRegressor(**SMALL).fit(written(tmp_path / "twice.parquet", X, y), "y")
+    weight = np.asarray(model.near_rows_.weight)
+    assert np.sum(weight == 2) == len(rows[0]) and np.sum(weight) == len(X)
+
+
+def test_a_report_says_what_effects_leave_out(path, tmp_path):
+    fit_table(path, "y", stream=False, report=tmp_path / "page.html", test_fraction=0.1, **SMALL)
+    assert "They leave out what the nearest training rows add" in (tmp_path / "page.html").read_text(encoding="utf-8")
 
 
 def test_classes_have_them_too(tmp_path):

@@ -19,7 +19,16 @@ from pseudopoint.likelihoods import Bernoulli, Gaussian, Heteroscedastic, Poisso
 from pseudopoint.optimise.named import tight
 from pseudopoint.params import cast, trainable
 from pseudopoint.posteriors import Collapsed, Model
-from pseudopoint.recipes import Settings, choose_method, fit_model, methods, objectives, precision, starts
+from pseudopoint.recipes import (
+    Settings,
+    choose_method,
+    choose_num_inducing,
+    fit_model,
+    methods,
+    objectives,
+    precision,
+    starts,
+)
 from pseudopoint.recipes.objectives import OfBound, box_around, maximise, subset
 from pseudopoint.recipes.prior import LengthscalePrior
 from pseudopoint.starts import inducing
@@ -156,6 +165,15 @@ def test_a_sparse_fit_ends_where_ten_iterations_gain_little_and_an_exact_one_doe
     assert result.converged and last[-1] - last[0] < objectives.MIN_GAIN < last[-1] - result.history[0].bound
     assert not np.array_equal(result.model.posterior.Z, sparse.posterior.Z)
     assert exact.converged and exact.history[-1].gradient_norm < 1e-4
+
+
+@pytest.mark.parametrize("latents", [1, 2, 5, 6, 10, 26, 1000])
+def test_many_latent_functions_have_as_many_points_as_a_step_affords(latents):
+    cost = lambda M: latents * M**2 * (512 + M)
+    for N in (40, 900, 5000, 18_000, 10**8):
+        one, M = choose_num_inducing(N), choose_num_inducing(N, latents)
+        assert min(N, 50) <= M <= one
+        assert M == one or cost(M) <= 4e8 < cost(M + 1) or M == 50
 
 
 def test_many_points_start_warm_from_the_exact_evidence_of_as_many_rows(monkeypatch):

@@ -42,7 +42,7 @@ def corrected(predictor: Any, near: AbstractNearRows | None) -> Any:
 def numbers_a_row(predictor: Any, near: AbstractNearRows | None) -> int:
     """How many numbers a prediction takes for each row, by which blocks of rows are cut."""
     width = len(predictor.Zv) * int(np.prod(predictor.leading))
-    return width if near is None else max(width, near.count**2)
+    return width if near is None else max(width, near.width)
 
 
 def refuse_near_rows(model: Any, what: str) -> None:

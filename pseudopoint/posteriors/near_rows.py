@@ -85,13 +85,13 @@ class AbstractNearRows(eqx.Module):
         it was seen more than once. Weights say that if all are whole numbers; others, as those that balance classes,
         make a row important, and not two.
 
-        They lie in the count + 1 groups of rows whose nearest ones are nearest: before that of any other group there are
+        They lie in the count + 1 groups of rows whose nearest ones are nearest: before that of any other group come
         `count` rows and perhaps the one left out. So distances to all rows are computed tile by tile, and are never in
-        memory together; of a group their minimum is kept.
+        memory together: of a group their minimum is kept.
         """
-        A, B, D = *(self.kernel.placed(jnp.asarray(rows)) for rows in (X, self.X)), X.shape[1]
-        size = _group_size(len(B), self.count)
-        tile = -(-TILE // size) * size
+        A, B = (self.kernel.placed(jnp.asarray(rows)) for rows in (X, self.X))
+        size, D = _group_size(len(B), self.count), B.shape[1]
+        tile = size * -(-len(B) // (size * -(-len(B) // TILE)))  # all tiles are equally long
         pad = lambda each: jnp.pad(each, [(0, -len(B) % tile), *[(0, 0)] * (each.ndim - 1)])
         B, weight = pad(B), pad(jnp.asarray(self.weight))
 
@@ -101,7 +101,7 @@ class AbstractNearRows(eqx.Module):
             return jnp.min(jnp.where(weight > 0, squared, jnp.inf).reshape(len(A), -1, size), axis=2)
 
         minima = jnp.moveaxis(lax.map(least, (B.reshape(-1, tile, D), weight.reshape(-1, tile))), 0, 1)
-        groups = _smallest(minima.reshape(len(A), -1), self.count + 1)
+        groups = _smallest(minima.reshape(len(A), -1), min(self.count + 1, len(B) // size))
         rows = (size * groups[:, :, None] + jnp.arange(size)).reshape(len(A), -1)
         squared = jnp.sum((B.reshape(-1, size, D)[groups].reshape(len(A), -1, D) - A[:, None]) ** 2, axis=2)
         squared = jnp.where(weight[rows] > 0, squared, jnp.inf)
@@ -109,6 +109,12 @@ class AbstractNearRows(eqx.Module):
             again = (weight[but] > 1) & jnp.all(weight == jnp.round(weight))
             squared = jnp.where((rows == but[:, None]) & ~again[:, None], jnp.inf, squared)
         return jnp.take_along_axis(rows, _smallest(squared, self.count), axis=1)
+
+    @property
+    def width(self) -> int:
+        """How many numbers count for each row of a block. Those of the rows of groups are made and read once."""
+        candidates = (self.count + 1) * _group_size(len(self.X), self.count) * self.X.shape[1]
+        return max(self.count**2, candidates // 16)
 
     def _of(self, rows, *columns):
         """Values of the columns at rows [B, m]."""

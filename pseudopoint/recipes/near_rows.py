@@ -10,7 +10,7 @@ whether it pays.
 import logging
 import time
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -35,10 +35,14 @@ NEAREST = {"balanced": 64, "thorough": 128}
 ROWS_A_POINT = 4  # fewer rows for each pseudo-point, and the errors of the fit's own rows are too small
 MOST = 100_000  # rows that may be near, drawn from more: a prediction takes a distance to each
 MOST_NUMBERS = 1_000_000  # of rows and classes: rows are at most so many over the number of classes
-FEWEST_CLASSES = 2000  # rows of classes; a class tells less of a lengthscale than a number
+# Rows of classes, as a class tells less of a lengthscale than a number; and of a table that is read part by part, where
+# few rows have pseudo-points, too.
+FEWEST = 2000
 MOST_COLUMNS = 100  # of which distances can tell something
 SAMPLE, FEW = 1500, 32  # rows left out to learn by, and the nearest rows of each
-START = 0.3  # lengthscales there, times √D: from longer ones, what only nearest rows share is not found
+# First lengthscales, times √D, and those of a second try where near rows do not pay: from too long ones, what only
+# nearest rows share is not found. Classes, of which an iteration costs more, have one try.
+STARTS = 0.3, 0.1
 # Iterations, after each of which the near rows are chosen again by the lengthscales so far. The first are few, because
 # rows that are near by wrong lengthscales lead astray.
 ROUNDS = (3, 3, 5, 5, 10, 15)
@@ -46,7 +50,7 @@ ROUNDS_OF_CLASSES = (3, 3, 5, 5)  # an iteration costs more, and later ones gain
 REACH = 7.0  # of logarithms, from their start
 JUDGES = 2000  # rows that say whether it pays
 WORTH = 0.01  # nats a row that have to be gained, beside twice the standard error
-BLOCK = 128  # rows whose distances to all others are in memory together
+BLOCK = 128  # rows whose nearest ones are looked for together
 SMALLEST = 1e-15  # probability beyond which a score is not distinguished
 LOG = logging.getLogger(__name__)
 
@@ -54,24 +58,26 @@ PerRow = Float[np.ndarray, " N"]
 
 
 def near_rows_are_open(fitted: Fitted, data: Dataset, N: int, settings: Settings) -> bool:
-    """Whether near rows may correct a fit to N rows, all of which or some are `data`: it has pseudo-points for many rows
-    of scaled columns, of which no noise is known, its target is real or a class, and the settings leave kernel and
-    likelihood open."""
+    """Whether near rows may correct a fit to N rows, of which `data` are all or some: it has pseudo-points for many
+    rows of scaled columns, of which no noise is known, its target is real or a class, and the settings leave kernel
+    and likelihood open."""
     left_open = settings.near_rows and settings.kernel == settings.likelihood == "auto" and settings.effort != "fast"
     plain = settings.optimiser == "auto" and settings.posterior == "whitened" and not settings.priors
     M = len(fitted.model.posterior.Z)
     many = 0 < ROWS_A_POINT * M <= N and settings.dtype != "float32"
     likelihood = fitted.model.likelihood
     real = likelihood.additive and likelihood.parts()[1] is None and not fitted.predictor.stacked
-    described = real or likelihood.classes > 0 and N >= FEWEST_CLASSES
+    described = real or likelihood.classes > 0 and N >= FEWEST
     scaled = settings.scale_inputs is not False and data.num_columns <= MOST_COLUMNS
     one = np.ndim(data.y) == 1 and not np.any(np.asarray(data.noise) > 0)
     return left_open and plain and many and described and likelihood.mean_function is None and scaled and one
 
 
 def with_near_rows(fitted: Fitted, data: Dataset, total: float, settings: Settings) -> Fitted:
-    """The fit with the correction by near rows where that pays, and with what was compared in its trials. The weights of
-    all rows add up to `total`; `data` are all of them, or as many drawn from them as may be near."""
+    """The fit with the correction by near rows where that pays, and with what was compared in its trials.
+
+    The weights of all rows add up to `total`. `data` are all rows, or as many drawn from them as may be near.
+    """
     LOG.info("learning what near rows tell")
     began, likelihood = time.perf_counter(), fitted.model.likelihood
     order = in_order(data)  # so that neither samples nor ties depend on the order of rows
@@ -79,21 +85,26 @@ def with_near_rows(fitted: Fitted, data: Dataset, total: float, settings: Settin
     rows = take(data, order[: most_near_rows(likelihood)])
     moments = predicted(fitted.predictor, rows)
     learners, judges = np.split(np.arange(min(len(rows), SAMPLE + JUDGES)), [min(SAMPLE, len(rows) // 3)])
-    rounds = ROUNDS_OF_CLASSES if likelihood.classes else ROUNDS
-    near = learned(made(likelihood, moments, rows, NEAREST[settings.effort]), learners, rounds)
-    densities = program(_densities)(near, likelihood, moments[..., judges], judges)
-    before, after, error = _compared(np.asarray(densities, float), np.asarray(rows.weight, float)[judges])
-    pays = after - before > max(WORTH, 2 * error)
+    some = made(likelihood, moments, rows, NEAREST[settings.effort])
+
+    def tried(start):
+        near = learned(some, learners, ROUNDS_OF_CLASSES if likelihood.classes else ROUNDS, start)
+        densities = program(_densities)(near, likelihood, moments[..., judges], judges)
+        return near, _compared(np.asarray(densities, float), np.asarray(rows.weight, float)[judges])
+
+    near, told = tried(STARTS[0])
+    if not told.pays and not likelihood.classes:
+        near, told = tried(STARTS[1])
     seconds = time.perf_counter() - began
     trials = (
-        Trial("near rows", "none", total * before, not pays, 0.0),
-        Trial("near rows", f"the {near.count} nearest", total * after, pays, seconds),
+        Trial("near rows", "none", total * told.before, not told.pays, 0.0),
+        Trial("near rows", f"the {near.count} nearest", total * told.after, told.pays, seconds),
     )
     note = (
-        f"near rows: log density of a row by the others near it {after:.3f}, by the fit alone {before:.3f} "
-        f"(standard error of the difference {error:.3f})"
+        f"near rows: log density of a row by the others near it {told.after:.3f}, by the fit alone {told.before:.3f} "
+        f"(standard error of the difference {told.error:.3f})"
     )
-    kept = near if pays else None
+    kept = near if told.pays else None
     return fitted._replace(near_rows=kept, trials=(*fitted.trials, *trials), notes=(*fitted.notes, note))
 
 
@@ -102,13 +113,24 @@ def most_near_rows(likelihood: AbstractLikelihood) -> int:
     return min(MOST, MOST_NUMBERS // max(likelihood.classes, 1))
 
 
-def _compared(densities: Float[np.ndarray, "2 n"], weight: PerRow) -> tuple[float, float, float]:
-    """The mean log density without near rows and with them, and the standard error of their difference."""
+class _Told(NamedTuple):
+    """The mean log density of rows without near rows and with them, and the standard error of their difference."""
+
+    before: float
+    after: float
+    error: float
+
+    @property
+    def pays(self) -> bool:
+        return self.after - self.before > max(WORTH, 2 * self.error)
+
+
+def _compared(densities: Float[np.ndarray, "2 n"], weight: PerRow) -> _Told:
     before, after = np.average(densities, axis=1, weights=weight)
     gain = densities[1] - densities[0]
     spread = np.average((gain - (after - before)) ** 2, weights=weight)
     rows = np.sum(weight) ** 2 / np.sum(weight**2)  # of equal weights, that would tell as much
-    return float(before), float(after), float(np.sqrt(spread / rows))
+    return _Told(float(before), float(after), float(np.sqrt(spread / rows)))
 
 
 def with_more_rows(
@@ -129,9 +151,9 @@ def predicted(predictor: Any, data: Dataset) -> Float[np.ndarray, "2 ... N"]:
 
 
 def made(likelihood: Any, moments: Any, rows: Dataset, count: int) -> AbstractNearRows:
-    """`NearRows` of these rows, or `NearClasses`, padded to a `bucket`, with what is learned at its start."""
+    """`NearRows` of these rows, or `NearClasses`, padded to a `bucket`, with any numbers."""
     D, more, count = rows.num_columns, bucket(len(rows)) - len(rows), min(count, len(rows) - 1)
-    kernel = Matern32(np.full(D, START * D**0.5), 0.5)
+    kernel = Matern32(np.ones(D), 0.5)
     pad = lambda each: np.pad(np.asarray(each, rows.X.dtype), [(0, more), *[(0, 0)] * (np.ndim(each) - 1)])
     of: dict[str, Any] = {"kernel": kernel, "count": count}
     of |= {name: pad(getattr(rows, name)) for name in ("X", "y", "weight")}
@@ -150,10 +172,11 @@ def scores(likelihood: AbstractLikelihood, moments: Any, y: PerRow) -> PerRow:
     return ndtri(np.clip(below, SMALLEST, 1 - SMALLEST))
 
 
-def learned(near: AbstractNearRows, rows: Int[np.ndarray, " n"], rounds=ROUNDS) -> AbstractNearRows:
-    """With numbers of the highest mean log density of these rows, each given the others near it."""
-    few = replace(near, count=min(FEW, near.count))
-    vector = start = np.r_[0.0, np.log(near.kernel.lengthscale)]
+def learned(near: AbstractNearRows, rows: Int[np.ndarray, " n"], rounds=ROUNDS, first=STARTS[0]) -> AbstractNearRows:
+    """With numbers of the highest mean log density of these rows, each given the others near it. Lengthscales start at
+    `first` times √D."""
+    few, D = replace(near, count=min(FEW, near.count)), near.X.shape[1]
+    vector = start = np.r_[0.0, np.log(np.full(D, first * D**0.5))]
     box = list(zip(start - REACH, start + REACH, strict=True))
     for iterations in rounds:
         nearest = program(_nearest)(_at(vector, few), rows)

@@ -52,9 +52,7 @@ SCALES = (1.0, 0.3, 0.1)  # of the first lengthscales, in units of those of the 
 FIRST_ROUNDS, MORE_ROUNDS, ITERATIONS = 2, 4, 6  # under Student-t noise, of all starts and of the best; of a round
 NOISE_OF_SPREAD = 0.1  # its variance there at the start
 NOTICED = 0.02  # nats a row that it gains, from which outliers may have misled what was chosen before
-# Columns from which a kernel with a part for each, and those of many values from which a search of each by itself, would
-# take minutes.
-WIDE = 50
+WIDE = 50  # columns from which a search of each by itself, and a kernel with a part for each, would take minutes
 WIDE_AND_LONG = 25  # from which such a kernel would, where there are too many rows for the exact method
 LOG = logging.getLogger(__name__)
 # Kernels that a search tries beside Matérn 5/2, with which it begins.
@@ -125,8 +123,9 @@ class _Search:
     def __init__(self, race: Race, more: Sample | None, most_parts: int, exact: bool = True):
         self.race, self.settings, self.more = race, race.settings, more
         self.most_parts, self.exact = most_parts, exact
-        # A column of few values, such as one of 0 and 1, has neither warps nor periods.
-        self.wide = sum(len(np.unique(x)) >= FEW_VALUES for x in race.rows.X.T) >= WIDE
+        # A column of few values, such as one of 0 and 1, has no warps; a candidate for another costs all columns.
+        many = sum(len(np.unique(x)) >= FEW_VALUES for x in race.rows.X.T)
+        self.wide = many * race.rows.X.shape[1] >= WIDE**2
 
     # --- the parts ---
 

@@ -18,6 +18,7 @@ COLLAPSED_ROWS = 50_000
 FULL_BATCH, FULL_BATCH_TOGETHER, FULL_BATCH_OF_SEVERAL = 5000, 4000, 2000
 
 
+STEP_WORK, BATCH = 4e8, 512  # multiplications of a minibatch step that set the number of points, and its rows
 # Iterations of full passes; of a large table as many as these multiplications and additions allow, N M² an iteration.
 ITERATIONS, FEWEST_ITERATIONS = 200, 30
 WORK = {"fast": 1.2e11, "balanced": 1.2e11, "thorough": 1.2e12}
@@ -105,7 +106,10 @@ def choose_method(N: int, likelihood: AbstractLikelihood) -> tuple[str, str]:
     return "svgp", f"{N} rows: minibatches, as full passes are slow beyond {COLLAPSED_ROWS}"
 
 
-def choose_num_inducing(N: int) -> int:
+def choose_num_inducing(N: int, latents: int = 1) -> int:
     """M = 2√N, rounded up to a `bucket`, between 50 and 300, and at most N: the error falls fast with M at first, the
-    cost rises with M²."""
-    return int(min(N, np.clip(bucket(int(2 * np.sqrt(N))), 50, 300)))
+    cost rises with M². A step for C latent functions costs some C M²(B + M), for a batch of B rows. So many functions
+    have fewer points: at most those with which that is `STEP_WORK`."""
+    sizes = np.arange(1, 301)  # 300 are affordable for up to five functions
+    affordable = int(np.sum(latents * sizes**2 * (BATCH + sizes) <= STEP_WORK))
+    return int(min(N, np.clip(bucket(int(2 * np.sqrt(N))), 50, max(50, affordable))))

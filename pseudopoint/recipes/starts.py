@@ -47,11 +47,11 @@ class Warm(NamedTuple):
     widen: bool = False
 
 
-def num_points(data, settings) -> int:
+def num_points(model, data, settings) -> int:
     """M, as given or chosen."""
     if not isinstance(settings.inducing, str):
         return len(settings.inducing)
-    return settings.num_inducing or choose_num_inducing(len(data))
+    return settings.num_inducing or choose_num_inducing(len(data), model.likelihood.latents)
 
 
 def place_points(model, data, settings):
@@ -59,7 +59,7 @@ def place_points(model, data, settings):
     points ([0, D] for others), and notes."""
     automatic = isinstance(settings.inducing, str) and settings.inducing == "auto"
     place = lambda how, M, seed: next(iter(candidates(how, model.kernel, data, M, seed).items()))
-    M, seed, name = num_points(data, settings), settings.seed, settings.posterior
+    M, seed, name = num_points(model, data, settings), settings.seed, settings.posterior
     placement, Z = place("kmeans" if automatic else settings.inducing, M, seed)
     O, notes = np.zeros((0, data.X.shape[1])), _notes(placement, len(Z), M)
     if FAMILIES[name].more_points:
@@ -93,7 +93,7 @@ def start_raced(model, data, settings, prior) -> tuple[Model, Notes]:
     """
     if model.likelihood.latents > 1:
         return start_plain(model, data, settings)
-    M, starts = num_points(data, settings), {}
+    M, starts = num_points(model, data, settings), {}
     for name, Z in candidates(settings.inducing, model.kernel, data, M, settings.seed).items():
         starts[name] = _at_prior(model, jnp.asarray(Z, data.X.dtype), None, "whitened")
 
@@ -113,7 +113,7 @@ def start_sparse(model, data, settings, prior, given=None) -> tuple[Model, Notes
     Beyond, one start is fitted to a sample of the rows for many iterations, each a fraction of one on all rows. It ends
     higher than the best of many starts would.
     """
-    M, starts, bases = num_points(data, settings), {}, {"": model}
+    M, starts, bases = num_points(model, data, settings), {}, {"": model}
     float32_start = float32_start_on_sample(model.kernel, data, settings)
     if given is not None:  # by a search, which tried several starts, or by a fit
         base = begun(model, given) if given.learned else _limited(given.model, model, data.X.dtype)
@@ -160,7 +160,8 @@ def _best(objective, starts: dict[str, Model], fit: Callable[..., OptimiseResult
     large = len(data) > RACE_ROWS
     if len(starts) == 1 and not large:
         return next(iter(starts.items()))
-    few = subset(objective, data, num_points(data, settings), settings.seed, RACE_ROWS, SAMPLE_SHARE)
+    model = next(iter(starts.values()))
+    few = subset(objective, data, num_points(model, data, settings), settings.seed, RACE_ROWS, SAMPLE_SHARE)
     length = min(SAMPLE_ITERATIONS, 10 * (settings.max_iter or 200)) if large else length
     results = {name: fit(start, few, length) for name, start in starts.items()}
     name = max(results, key=lambda name: results[name].bound)
@@ -234,7 +235,7 @@ def _on_few_rows(model, data, settings) -> tuple[Model, Dataset]:
     With many pseudo-points, as many rows with a point at each: there the collapsed bound is the evidence, and its
     program is needed later in any case.
     """
-    M = num_points(data, settings)
+    M = num_points(model, data, settings)
     if len(data) <= RACE_ROWS or M < ENOUGH_POINTS:
         return model, data.sample(WARM_ROWS, settings.seed)
     rows = data if len(data) <= COLLAPSED_ROWS else data.sample(RACE_ROWS, settings.seed)

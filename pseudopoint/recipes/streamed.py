@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from ..bounds import COLLAPSED, collapsed_report, elbo_report, summed_gradient
-from ..data import Dataset
+from ..data import Dataset, dataset, merge_duplicates
 from ..gaussians import MeanPrecision
 from ..kernels import AbstractKernel
 from ..likelihoods import AbstractLikelihood
@@ -21,8 +21,8 @@ from .ends import fitted_by
 from .families import family_steppers, prior_q
 from .keeping import AbstractKeeper, continued, descent_kept, keeping_steps
 from .methods import how_it_ended
+from .near_rows import FEWEST, most_near_rows, near_rows_are_open, with_near_rows
 from .objectives import FEW, MIN_GAIN, MIN_GAIN_OF_A_ROW, PROBE_ROWS, Report, explain, explained
-from .near_rows import most_near_rows, near_rows_are_open, with_near_rows
 from .prior import LengthscalePrior, log_prior, refuse_unfit_priors, users_priors
 from .settings import COLLAPSED_ROWS, Fitted, Settings, choose_num_inducing, most_iterations
 from .starts import Warm, from_kernel, start_plain, start_sparse
@@ -49,7 +49,8 @@ def fit_rows(
     """
     method, reason = _chosen(settings, likelihood, len(rows))
     if isinstance(settings.inducing, str):
-        settings = settings._replace(num_inducing=settings.num_inducing or choose_num_inducing(len(rows)))
+        M = settings.num_inducing or choose_num_inducing(len(rows), likelihood.latents)
+        settings = settings._replace(num_inducing=M)
     model, prior = cast(Model(kernel, likelihood), few.X.dtype), LengthscalePrior.around(kernel, settings)
     refuse_unfit_priors(model, settings)
     warm = warm and warm._replace(model=cast(warm.model, few.X.dtype))
@@ -67,10 +68,15 @@ def fit_rows(
         fitted = run(model, prior, rows, few, settings, keeper, progress, notes)
     if not np.isfinite(fitted.bound):
         raise FitError(explain(fitted.model, few))
-    if near_rows_are_open(fitted, few, len(rows), settings):
-        drawn = rows.sample(most_near_rows(likelihood), settings.seed)
-        fitted = with_near_rows(fitted, drawn, rows.total_weight, settings)
+    if len(rows) >= FEWEST and near_rows_are_open(fitted, few, len(rows), settings):
+        drawn = rows.sample(most_near_rows(likelihood), settings.seed, everywhere=True)
+        fitted = with_near_rows(fitted, _merged(drawn), rows.total_weight, settings)
     return fitted._replace(method=method, reason=reason + fitted.reason, log_prior=log_prior(fitted.model, settings))
+
+
+def _merged(rows: Dataset) -> Dataset:
+    """With equal rows as one of their weight, as a table in memory has them."""
+    return dataset(*merge_duplicates(*map(np.asarray, (rows.X, rows.y, rows.weight, rows.noise))), dtype=rows.X.dtype)
 
 
 def _chosen(settings: Settings, likelihood: AbstractLikelihood, N: int) -> tuple[str, str]:

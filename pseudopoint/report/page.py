@@ -147,8 +147,9 @@ def _choices(report: Report) -> str:
         parts[part][choice] = max(value, before[0]), taken or before[1]
     bars = "".join(_bars_of_part(part, choices) for part, choices in parts.items())
     meaning = (
-        "Log evidence of a sample of the training rows, or for noise and variance log density of rows left out: how "
-        "many nats it lacks to the best of its part. Bold: taken. A choice that was tried twice has the higher of both."
+        "Log evidence of a sample of the training rows, or for noise, variance and near rows log density of rows left "
+        "out: how many nats it lacks to the best of its part. Bold: taken. A choice that was tried twice has the "
+        "higher of both."
     )
     return section("What was tried", f'{paragraph(meaning)}<table class="bars">{bars}</table>') if bars else ""
 
@@ -193,8 +194,8 @@ def _inputs(report: Report) -> str:
     )
     if report.near_rows:
         meaning += (
-            " Pictures and shares are those of the function that inducing points hold. What the nearest training rows add "
-            "to a prediction is in the measures and losses, and not in them."
+            " Pictures and shares are those of the function that inducing points hold. They leave out what the nearest "
+            "training rows add to a prediction, which measures on test rows have."
         )
     return section(
         "What each column does",

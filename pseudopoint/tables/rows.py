@@ -17,7 +17,7 @@ from pseudopoint.tables.learning import held_out
 from pseudopoint.tables.source import Parts
 
 BUFFER = 262_144  # rows of a window, at least, among which minibatches are mixed
-SAMPLE_PARTS = 64  # of which a sample is drawn, at most
+SAMPLE_PARTS = 64  # of which a sample is drawn, at most, if it need not be from everywhere
 
 
 @dataclass(frozen=True)
@@ -114,10 +114,10 @@ class AbstractTableRows(ABC):
         batches, numbers = zip(*pieces, strict=True)
         return jax.tree.map(stack, *batches), stack(*numbers)
 
-    def sample(self, size: int, seed: int) -> Dataset:
-        """As `Rows.sample`; from at most 64 parts, evenly spaced, where there are more."""
+    def sample(self, size: int, seed: int, everywhere: bool = False) -> Dataset:
+        """As `Rows.sample`; unless `everywhere`, from at most 64 parts, evenly spaced, where there are more."""
         parts = np.flatnonzero(self.counts)
-        if len(parts) > SAMPLE_PARTS:
+        if len(parts) > SAMPLE_PARTS and not everywhere:
             parts = parts[np.linspace(0, len(parts) - 1, SAMPLE_PARTS).astype(int)]
         ends = np.cumsum(self.counts[parts])
         chosen = np.arange(ends[-1])
