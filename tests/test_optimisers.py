@@ -107,6 +107,13 @@ def test_averaging_weighs_batches_equally_until_its_memory_is_full():
     close(values, [1, 1 / 2, 1 / 3, 1 / 5, 0.2, 0.2], 1e-15)
 
 
+@pytest.mark.parametrize("N, least", [(1000, 0.1), (100_000, 0.001)])
+def test_a_q_that_was_learned_counts_as_batches(N, least):
+    schedule = averaging(N, 100, seen=8.0)
+    steps = [float(schedule(jnp.asarray(t))) for t in range(20)]
+    np.testing.assert_allclose(steps, np.maximum(1 / np.arange(8.0, 28.0), least), rtol=1e-6)
+
+
 @pytest.mark.parametrize(("num_data", "batch_size", "speed"), [(10, 10, 5.0), (10, 100, 1.0), (1, 1, 1.0)])
 def test_averaging_never_exceeds_a_full_step(num_data, batch_size, speed):
     assert [float(averaging(num_data, batch_size, speed)(jnp.asarray(t))) for t in (0, 1, 50)] == [1.0] * 3

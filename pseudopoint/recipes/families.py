@@ -41,6 +41,7 @@ from .settings import Settings
 
 # Steps and rate of Adam for likelihoods whose rows tell less of the latent function than those of a Gaussian do.
 MORE_STEPS, HIGHER_RATE = 3000, 0.05
+SEEN = 10.0  # batches that a q counts for, after steps of a tenth, where it settles
 
 
 class Family(NamedTuple):
@@ -125,4 +126,5 @@ def family_steppers(
     make, fixed = FAMILIES[settings.posterior].stepper, (held_points(settings), settings.tight)
     learning: Any = make(averaging(N, B, 5.0, 0.1), optimiser, *fixed)
     options = {"steps": steps, "batch_size": B, "until_flat": until_flat}
-    return replace(learning, prior=prior), make(averaging(N, B), None, *fixed), options
+    seen = 1.0 if likelihood.gaussian_noise is not None else SEEN
+    return replace(learning, prior=prior), make(averaging(N, B, seen=seen), None, *fixed), options

@@ -24,7 +24,7 @@ from ..gaussians import MeanPrecision
 from ..kernels import AbstractKernel
 from ..likelihoods import AbstractLikelihood, Gaussian, StudentT
 from ..optimise.fullbatch import FitError, OptimiseResult
-from ..optimise.minibatch import AbstractStepper
+from ..optimise.minibatch import AbstractStepper, averaging
 from ..optimise.minibatch.loop import fit, start
 from ..optimise.named import OPTIMISERS, Options, held_points, in_coordinates, optimise
 from ..optimise.result import Progress
@@ -32,7 +32,7 @@ from ..params import cast
 from ..posteriors import CollapsedDecoupled, Model, Whitened
 from ..starts.inducing import RACE_ROWS
 from .ends import at_once, finish, finish_exact, finish_profile, fitted_by, settle
-from .families import FAMILIES, family_steppers, prior_q, steps_and_rate
+from .families import FAMILIES, SEEN, family_steppers, prior_q, steps_and_rate
 from .growth import Ended, affordable_points, as_it_is, most_points, with_more_points
 from .heavy_noise import with_heavy_tails
 from .near_rows import near_rows_are_open, with_near_rows
@@ -292,13 +292,21 @@ def _fit_minibatches(model, data, settings, prior, progress, warm=None) -> Fitte
     result = _learn(*given, prior)[0] if settings.optimiser == "auto" else _optimise(*given)
     learned = cast(in_coordinates(result.model, MeanPrecision), data.X.dtype)
     few = len(data) <= at_once(learned)
-    if not few:  # one more epoch, whose decreasing step sizes average its batches
-        steps = -(-len(data) // settings.batch_size)
-        options = Options(steps, settings.batch_size, tight=settings.tight, seed=settings.seed)
-        with explained(learned, data):
-            learned = optimise("NGD", learned, data, options).model
     notes += (FLOAT32_NOTE,) * float32_start
-    return settle(result, learned, data, notes, converged=few)._replace(reason=how_it_ended(settings, result))
+    ended = settle(result, learned, data, notes, converged=few)
+    if not few:
+        after = settle(result, _after_an_epoch(learned, data, settings), data, notes)
+        ended = max(ended, after, key=lambda fitted: fitted.bound)
+    return ended._replace(reason=how_it_ended(settings, result))
+
+
+def _after_an_epoch(model, data, settings) -> Model:
+    """With q alone moved for one epoch, whose decreasing step sizes average its batches."""
+    B = min(settings.batch_size, len(data))
+    options = Options(-(-len(data) // B), B, tight=settings.tight, seed=settings.seed)
+    options = options._replace(gamma=averaging(len(data), B, seen=SEEN))
+    with explained(model, data):
+        return optimise("NGD", model, data, options).model
 
 
 def _fit_family(model, data, settings, prior, progress, warm=None) -> Fitted:
