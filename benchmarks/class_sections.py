@@ -35,8 +35,8 @@ def classes_by_default() -> Section:
         """`GPClassifier()`, HistGradientBoosting of scikit-learn (500 rounds with early stopping), and CatBoost (2,000
         rounds, ended early by a tenth held out): means over the splits. The last columns say for how many of them near
         rows were taken ([decision 0091](decisions/0091-near-classes.md), which was made with these test rows in sight),
-        and the median of the seconds of our fit in a fresh process, with nothing compiled before; tests ran beside
-        these fits at low priority, so that they took longer than alone.""",
+        and the median of the seconds of our fit in a fresh process, with nothing compiled before; tests ran
+        beside those of one split at low priority.""",
         [
             "table",
             "rows",
