@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from pseudopoint import GPClassifier, GPRegressor
-from pseudopoint.recipes import FAMILIES
+from pseudopoint.recipes import FAMILIES, methods
 
 rng = np.random.default_rng(4)
 X = rng.uniform(-2, 2, (150, 2))
@@ -92,3 +92,15 @@ def test_counts_and_an_optimiser_by_name():
 def test_what_cannot_be_is_said(settings, sentence):
     with pytest.raises(ValueError, match=sentence):
         GPRegressor(**{"max_iter": 2, "num_inducing": 5} | settings, effort="fast").fit(X, y)
+
+
+@pytest.mark.parametrize("name", ["diagonal", "orthogonal", "solve", "hybrid"])
+def test_a_last_epoch_never_lowers_the_bound_and_goes_on_with_what_was_averaged(name, monkeypatch):
+    seen, settle = [], methods.settle
+    monkeypatch.setattr(methods, "settle", lambda *given, **options: seen.append(settle(*given, **options)) or seen[-1])
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-1, 1, (600, 2))
+    y = np.sin(5 * X[:, 0]) + 0.3 * rng.normal(size=600) > 0
+    model = GPClassifier("rbf", posterior=name, batch_size=30, max_iter=150, num_inducing=15).fit(X, y)
+    before, after = (fitted.bound for fitted in seen)
+    assert model.bound_ == max(before, after) and after > before

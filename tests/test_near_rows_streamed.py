@@ -56,10 +56,10 @@ def test_no_more_rows_are_drawn_than_may_be_near(path, monkeypatch):
     drawn, sample = [], AbstractTableRows.sample
     spy = lambda rows, size, *at, **more: drawn.append((size, more)) or sample(rows, size, *at, **more)
     monkeypatch.setattr(AbstractTableRows, "sample", spy)
-    monkeypatch.setattr(near_rows, "MOST", 1500)
+    monkeypatch.setattr(near_rows, "MOST", 2200)
     few = GPRegressor(**SMALL).fit(path, "y")
-    assert drawn[-1] == (1500, {"everywhere": True})
-    assert few.near_rows_ is not None and np.sum(np.asarray(few.near_rows_.weight) > 0) == 1500
+    assert drawn[-1] == (2200, {"everywhere": True})
+    assert few.near_rows_ is not None and np.sum(np.asarray(few.near_rows_.weight) > 0) == 2200
     before, after = near_rows_evidence(few)
     told = next(note for note in few.notes_ if note.startswith("near rows:"))
     assert f"{after / 2400:.3f}, by the fit alone {before / 2400:.3f}" in told
@@ -92,10 +92,21 @@ def test_a_table_of_few_rows_has_none(tmp_path):
     assert GPRegressor(**SMALL).fit(written(tmp_path / "few.parquet", *rows_of(0, 1900)), "y").near_rows_ is None
 
 
+@pytest.mark.parametrize("distinct", [1, 30])
+def test_a_table_of_few_different_rows_has_none(distinct, tmp_path):
+    X, y = (np.tile(each, (2400 // distinct, *[1] * (each.ndim - 1))) for each in rows_of(0, distinct))
+    model = GPRegressor(**SMALL).fit(written(tmp_path / "alike.parquet", X, y), "y")
+    assert model.near_rows_ is None and np.isfinite(model.predict(X[:3])).all()
+
+
 @pytest.mark.parametrize("second, found", [(30.0, False), (0.1, True)])
 def test_where_near_rows_do_not_pay_lengthscales_start_once_more_at_shorter_ones(second, found, path, monkeypatch):
+    tried, learned = [], near_rows.learned
+    spy = lambda near, rows, rounds, first: tried.append(first) or learned(near, rows, rounds, first)
+    monkeypatch.setattr(near_rows, "learned", spy)
     monkeypatch.setattr(near_rows, "STARTS", (30.0, second))
     assert (GPRegressor(**SMALL).fit(path, "y").near_rows_ is not None) == found
+    assert tried == [30.0, second]
 
 
 def test_rows_come_from_all_parts(tmp_path):

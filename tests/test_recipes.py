@@ -176,6 +176,13 @@ def test_many_latent_functions_have_as_many_points_as_a_step_affords(latents):
         assert M == one or cost(M) <= 4e8 < cost(M + 1) or M == 50
 
 
+@pytest.mark.parametrize("likelihood", [Bernoulli(), Softmax(26)])
+def test_a_fit_counts_its_latent_functions(likelihood):
+    data = dataset(np.zeros((18_000, 1)), np.zeros(18_000), dtype="float32")
+    M = starts.num_points(Model(named_kernel("rbf", 1.0, 1.0, 1), likelihood), data, Settings())
+    assert M == choose_num_inducing(18_000, likelihood.latents) == (289 if likelihood.latents == 1 else 152)
+
+
 def test_many_points_start_warm_from_the_exact_evidence_of_as_many_rows(monkeypatch):
     monkeypatch.setattr(starts, "RACE_ROWS", 300)
     with jax.enable_x64(True):
@@ -328,44 +335,3 @@ def test_a_small_fit_compiles_three_programs_and_those_for_a_covariance_on_the_h
     # Unconstrained numbers, value and gradient, the model of the best. On the host: noise, tiles, their slopes and the
     # constants; Laplace's method has its rows' slopes, a line search and the slopes of its covariance.
     assert len(compiled) <= 3 + host, compiled
-
-
-# --- q alone in the end, where not all rows are in memory at once ----------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def classes():
-    """Eight classes that overlap, in more rows than are taken at once."""
-    rng = np.random.default_rng(0)
-    X = rng.uniform(-1, 1, (1500, 2))
-    score = np.sin(3 * X @ rng.normal(size=(2, 8))) + 0.5 * rng.gumbel(size=(1500, 8))
-    return X, np.argmax(score, axis=1).astype(float)
-
-
-def minibatch_fit(classes, monkeypatch):
-    """Its bound, and those before and after the epoch of q alone."""
-    monkeypatch.setattr("pseudopoint.recipes.ends.AT_ONCE", 1)
-    settle, seen = methods.settle, []
-
-    def spy(*given, **options):
-        seen.append(settle(*given, **options))
-        return seen[-1]
-
-    monkeypatch.setattr(methods, "settle", spy)
-    settings = Settings(method="svgp", max_iter=60, batch_size=100, num_inducing=20, dtype="float64")
-    with jax.enable_x64(True):
-        data = dataset(*classes, dtype="float64")
-        bound = fit_model(named_kernel("rbf", 0.5, 4.0, 2), Softmax(8), data, settings).bound
-    return bound, [fitted.bound for fitted in seen]
-
-
-def test_an_epoch_of_q_alone_raises_the_bound(classes, monkeypatch):
-    bound, (before, after) = minibatch_fit(classes, monkeypatch)
-    assert bound == after > before
-
-
-def test_where_it_would_fall_q_stays_as_it_was(classes, monkeypatch):
-    """Steps that begin at 1 forget the q that was learned."""
-    monkeypatch.setattr(methods, "SEEN", 1.0)
-    bound, (before, after) = minibatch_fit(classes, monkeypatch)
-    assert bound == before > after

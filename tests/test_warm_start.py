@@ -127,3 +127,13 @@ def test_a_target_that_the_learned_warp_cannot_take_was_said_to_be_nan():
     model.set_params(target_warp="auto", effort="fast", warm_start=True).fit(X, y)
     assert any("began anew" in note and "has no value for the target 0" in note for note in model.notes_)
     np.testing.assert_allclose(model.predict(X), GPRegressor("rbf", **FAST).fit(X, y).predict(X), atol=1e-6)
+
+
+def test_the_first_batches_of_a_second_fit_do_not_forget_q():
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-1, 1, (1500, 2))
+    y = np.argmax(np.sin(3 * X @ rng.normal(size=(2, 4))) + 0.5 * rng.gumbel(size=(1500, 4)), axis=1)
+    settings: dict[str, Any] = {"method": "svgp", "batch_size": 64, "max_iter": 300, "num_inducing": 20}
+    model = GPClassifier("rbf", warm_start=True, **settings).fit(X, y)
+    last = np.mean(model.history_["bound"][-3:])
+    assert model.fit(X, y).history_["bound"][0] > last - 20  # by steps that begin at 1 it is 40 nats lower

@@ -23,6 +23,7 @@ from ..optimise.minibatch import (
     adam_until_flat,
     averaging,
 )
+from ..optimise.minibatch.loop import TrainState
 from ..optimise.named import RATE, STEPS, adam, held_points
 from ..posteriors import (
     AbstractPosterior,
@@ -49,12 +50,14 @@ class Family(NamedTuple):
 
     `more_points` says whether it has points O. `start(Z, O, kernel)` is the posterior whose q is the prior. `stepper(γ,
     hyper_optimiser, frozen, tight)` moves it on minibatches; without a hyper_optimiser (None) it moves q alone, or is
-    None if the family has no natural gradient.
+    None if the family has no natural gradient. `averages` says whether steps 1/(t + 1) of one epoch end at the best q
+    under Gaussian noise.
     """
 
     more_points: bool
     start: Callable[[Any, Any, AbstractKernel], AbstractPosterior]
     stepper: Callable[..., AbstractStepper | None]
+    averages: bool = True
 
 
 def prior_q(Z) -> MeanPrecision:
@@ -96,6 +99,7 @@ FAMILIES: dict[str, Family] = {
         False,
         lambda Z, O, kernel: DiagonalPrecision(Z, PseudoObservations(_zeros(Z), jnp.ones(len(Z), Z.dtype))),
         DiagonalPrecisionNaturalGradient,
+        averages=False,
     ),
     "decoupled": Family(
         True, lambda Z, O, kernel: Decoupled(Z, O, _zeros(O), jnp.eye(len(Z), dtype=Z.dtype)), _ordinary
@@ -113,18 +117,26 @@ def steps_and_rate(settings: Settings, likelihood: AbstractLikelihood) -> tuple[
 
 
 def family_steppers(
-    settings: Settings, N: int, likelihood: AbstractLikelihood, prior: Any
+    settings: Settings, N: int, likelihood: AbstractLikelihood, prior: Any, seen: float = 1.0
 ) -> tuple[Any, AbstractStepper | None, dict[str, Any]]:
     """Natural gradients of the family, and Adam for all else under a `prior`: the stepper that learns everything, the
-    one that settles q alone (None if there is none), and the options of `loop.fit`.
+    one that settles q alone (None if there is none), and the options of `loop.fit`. The q at the start counts for
+    `seen` batches, less one.
 
     Steps that nobody has counted (`max_iter`), under a likelihood without closed form, end when the bound is flat.
     """
     B, (steps, rate) = min(settings.batch_size, N), steps_and_rate(settings, likelihood)
     until_flat = settings.max_iter is None and likelihood.gaussian_noise is None
     optimiser = adam_until_flat(rate) if until_flat else adam(rate, steps)
-    make, fixed = FAMILIES[settings.posterior].stepper, (held_points(settings), settings.tight)
-    learning: Any = make(averaging(N, B, 5.0, 0.1), optimiser, *fixed)
+    family, fixed = FAMILIES[settings.posterior], (held_points(settings), settings.tight)
+    learning: Any = family.stepper(averaging(N, B, 5.0, 0.1, seen), optimiser, *fixed)
     options = {"steps": steps, "batch_size": B, "until_flat": until_flat}
-    seen = 1.0 if likelihood.gaussian_noise is not None else SEEN
-    return replace(learning, prior=prior), make(averaging(N, B, seen=seen), None, *fixed), options
+    anew = likelihood.gaussian_noise is not None and family.averages
+    settling = family.stepper(averaging(N, B, seen=1.0 if anew else SEEN), None, *fixed)
+    return replace(learning, prior=prior), settling, options
+
+
+def going_on(state: TrainState, last: TrainState) -> TrainState:
+    """A state of the steps that settle q, whose rule goes on from what it has averaged in those that learned."""
+    rule = last.stepper_state.rule
+    return eqx.tree_at(lambda state: state.stepper_state, state, state.stepper_state._replace(rule=rule))

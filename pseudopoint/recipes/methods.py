@@ -24,15 +24,15 @@ from ..gaussians import MeanPrecision
 from ..kernels import AbstractKernel
 from ..likelihoods import AbstractLikelihood, Gaussian, StudentT
 from ..optimise.fullbatch import FitError, OptimiseResult
-from ..optimise.minibatch import AbstractStepper, averaging
-from ..optimise.minibatch.loop import fit, start
+from ..optimise.minibatch import AbstractStepper, NaturalGradient, averaging
+from ..optimise.minibatch.loop import TrainState, fit, start
 from ..optimise.named import OPTIMISERS, Options, held_points, in_coordinates, optimise
 from ..optimise.result import Progress
 from ..params import cast
 from ..posteriors import CollapsedDecoupled, Model, Whitened
 from ..starts.inducing import RACE_ROWS
 from .ends import at_once, finish, finish_exact, finish_profile, fitted_by, settle
-from .families import FAMILIES, SEEN, family_steppers, prior_q, steps_and_rate
+from .families import FAMILIES, SEEN, family_steppers, going_on, prior_q, steps_and_rate
 from .growth import Ended, affordable_points, as_it_is, most_points, with_more_points
 from .heavy_noise import with_heavy_tails
 from .near_rows import near_rows_are_open, with_near_rows
@@ -289,24 +289,29 @@ def _fit_minibatches(model, data, settings, prior, progress, warm=None) -> Fitte
     model = with_learned_q(model, warm)
     float32_start = settings.optimiser == "auto" and _float32_first(model, data, settings, RACE_ROWS)
     given = (*(cast((model, data), np.float32) if float32_start else (model, data)), settings, progress)
-    result = _learn(*given, prior)[0] if settings.optimiser == "auto" else _optimise(*given)
+    auto, again = settings.optimiser == "auto", warm is not None and warm.learned
+    result = _learn(*given, prior, again)[0] if auto else _optimise(*given)
     learned = cast(in_coordinates(result.model, MeanPrecision), data.X.dtype)
     few = len(data) <= at_once(learned)
     notes += (FLOAT32_NOTE,) * float32_start
     ended = settle(result, learned, data, notes, converged=few)
     if not few:
-        after = settle(result, _after_an_epoch(learned, data, settings), data, notes)
-        ended = max(ended, after, key=lambda fitted: fitted.bound)
+        # A named optimiser may have left q far from its best, which then counts for nothing.
+        gamma = averaging(len(data), min(settings.batch_size, len(data)), seen=SEEN if auto else 1.0)
+        settling = NaturalGradient(gamma, tight=settings.tight)
+        after = _after_an_epoch(start(learned, settling, data, settings.seed + 1), settling, data, settings)
+        ended = max(ended, settle(result, after, data, notes), key=lambda fitted: fitted.bound)
     return ended._replace(reason=how_it_ended(settings, result))
 
 
-def _after_an_epoch(model, data, settings) -> Model:
-    """With q alone moved for one epoch, whose decreasing step sizes average its batches."""
+def _after_an_epoch(state: TrainState, settling: AbstractStepper, data, settings) -> Model:
+    """With q alone moved for one epoch, whose decreasing step sizes average its batches; as it is where all steps are
+    rejected."""
     B = min(settings.batch_size, len(data))
-    options = Options(-(-len(data) // B), B, tight=settings.tight, seed=settings.seed)
-    options = options._replace(gamma=averaging(len(data), B, seen=SEEN))
-    with explained(model, data):
-        return optimise("NGD", model, data, options).model
+    try:
+        return fit(state, settling, data, steps=-(-len(data) // B), batch_size=B)[0].model
+    except FitError:
+        return state.model
 
 
 def _fit_family(model, data, settings, prior, progress, warm=None) -> Fitted:
@@ -316,23 +321,26 @@ def _fit_family(model, data, settings, prior, progress, warm=None) -> Fitted:
     if settings.optimiser != "auto":
         result = _optimise(model, data, settings, progress)
         return settle(result, result.model, data, notes)
-    result, settling = _learn(model, data, settings, progress, users_priors(settings))
-    model, B = result.model, min(settings.batch_size, len(data))
+    result, settling, last = _learn(model, data, settings, progress, users_priors(settings))
+    ended = settle(result, result.model, data, notes)
     if settling is not None:
-        state = start(model, settling, data, settings.seed + 1)
-        with explained(model, data):
-            model = fit(state, settling, data, steps=-(-len(data) // B), batch_size=B)[0].model
-    return settle(result, model, data, notes)._replace(reason=how_it_ended(settings, result))
+        state = going_on(start(result.model, settling, data, settings.seed + 1), last)
+        after = _after_an_epoch(state, settling, data, settings)
+        ended = max(ended, settle(result, after, data, notes), key=lambda fitted: fitted.bound)
+    return ended._replace(reason=how_it_ended(settings, result))
 
 
-def _learn(model, data, settings, progress, prior) -> tuple[OptimiseResult, AbstractStepper | None]:
-    """The steps of `family_steppers`, and the stepper that settles q."""
-    given = settings, len(data), model.likelihood, cast(prior, data.X.dtype)
+def _learn(
+    model, data, settings, progress, prior, learned=False
+) -> tuple[OptimiseResult, AbstractStepper | None, TrainState]:
+    """The steps of `family_steppers`, the stepper that settles q, and the state that these steps end with. `learned`
+    says that q was learned before."""
+    given = settings, len(data), model.likelihood, cast(prior, data.X.dtype), SEEN if learned else 1.0
     learning, settling, options = family_steppers(*given)
     with explained(model, data):
         state, history = fit(start(model, learning, data, settings.seed), learning, data, progress=progress, **options)
     result = OptimiseResult(state.model, None, history[-1].bound, history, history[-1].step, state.rejected, True)
-    return result, settling
+    return result, settling, state
 
 
 def how_it_ended(settings, result: OptimiseResult) -> str:

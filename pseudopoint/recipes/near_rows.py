@@ -94,7 +94,7 @@ def with_near_rows(fitted: Fitted, data: Dataset, total: float, settings: Settin
 
     near, told = tried(STARTS[0])
     if not told.pays and not likelihood.classes:
-        near, told = tried(STARTS[1])
+        near, told = max((near, told), tried(STARTS[1]), key=lambda each: (each[1].pays, each[1].after))
     seconds = time.perf_counter() - began
     trials = (
         Trial("near rows", "none", total * told.before, not told.pays, 0.0),

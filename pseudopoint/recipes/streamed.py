@@ -18,7 +18,7 @@ from ..params import cast, trainable
 from ..posteriors import Model, Whitened
 from ..rows import Rows
 from .ends import fitted_by
-from .families import family_steppers, prior_q
+from .families import family_steppers, going_on, prior_q
 from .keeping import AbstractKeeper, continued, descent_kept, keeping_steps
 from .methods import how_it_ended
 from .near_rows import FEWEST, most_near_rows, near_rows_are_open, with_near_rows
@@ -69,8 +69,9 @@ def fit_rows(
     if not np.isfinite(fitted.bound):
         raise FitError(explain(fitted.model, few))
     if len(rows) >= FEWEST and near_rows_are_open(fitted, few, len(rows), settings):
-        drawn = rows.sample(most_near_rows(likelihood), settings.seed, everywhere=True)
-        fitted = with_near_rows(fitted, _merged(drawn), rows.total_weight, settings)
+        drawn = _merged(rows.sample(most_near_rows(likelihood), settings.seed, everywhere=True))
+        if len(drawn) >= FEWEST and near_rows_are_open(fitted, drawn, len(drawn), settings):
+            fitted = with_near_rows(fitted, drawn, rows.total_weight, settings)
     return fitted._replace(method=method, reason=reason + fitted.reason, log_prior=log_prior(fitted.model, settings))
 
 
@@ -127,23 +128,25 @@ def _minibatches(conjugate, model, prior, rows: Rows, few: Dataset, settings, ke
         model = in_coordinates(model, MeanPrecision)
     given = users_priors(settings) if conjugate or settings.posterior != "whitened" else cast(prior, few.X.dtype)
     learning, settling, options = family_steppers(settings, len(rows), model.likelihood, given)
-    state, history = _steps("steps", model, learning, rows, settings.seed, keeper, progress=progress, **options)
+    begin = start(model, learning, rows, settings.seed)
+    state, history = _steps("steps", begin, learning, rows, keeper, progress=progress, **options)
     result = OptimiseResult(state.model, None, history[-1].bound, history, history[-1].step, state.rejected, True)
     if conjugate:
         return fitted_by(result, Report(*collapsed_report(result.model, rows)), notes, settings.tight)
     if settling is not None:
         B = options["batch_size"]
         epoch = {"steps": min(-(-len(rows) // B), SETTLING), "batch_size": B}
-        state, _ = _steps("settling", state.model, settling, rows, settings.seed + 1, keeper, **epoch)
+        begin = going_on(start(state.model, settling, rows, settings.seed + 1), state)
+        state, _ = _steps("settling", begin, settling, rows, keeper, **epoch)
     settled = result._replace(model=state.model)
     return fitted_by(settled, Report(*elbo_report(settled.model, rows)), notes)._replace(
         reason=how_it_ended(settings, result)
     )
 
 
-def _steps(stage, model, stepper, rows, seed, keeper, **options):
+def _steps(stage, begin, stepper, rows, keeper, **options):
     """The steps of one stage, from where a run that was stopped had kept them."""
-    state, made = continued(keeper, stage, start(model, stepper, rows, seed))
+    state, made = continued(keeper, stage, begin)
     if made and made[-1].step >= made[-1].total:
         return state, made
     return fit(state, stepper, rows, made=made, keep=keeping_steps(keeper, stage), **options)

@@ -120,14 +120,13 @@ class AbstractTableRows(ABC):
         if len(parts) > SAMPLE_PARTS and not everywhere:
             parts = parts[np.linspace(0, len(parts) - 1, SAMPLE_PARTS).astype(int)]
         ends = np.cumsum(self.counts[parts])
-        chosen = np.arange(ends[-1])
-        if size < ends[-1]:
-            chosen = np.sort(np.random.default_rng(seed).choice(int(ends[-1]), size, replace=False))
-        pieces = []
-        for i, end, data in zip(parts, ends, self._read(parts.tolist()), strict=True):
-            start = end - self.counts[i]
-            pieces.append(take(data, chosen[(chosen >= start) & (chosen < end)] - start))
-        return joined(pieces)
+        total, rng = int(ends[-1]), np.random.default_rng(seed)
+        chosen = np.arange(total) if size >= total else np.sort(rng.choice(total, size, replace=False))
+        starts = ends - self.counts[parts]
+        of_part = [chosen[slice(*np.searchsorted(chosen, at))] - at[0] for at in zip(starts, ends, strict=True)]
+        read = [k for k, numbers in enumerate(of_part) if len(numbers)]
+        pieces = zip(self._read(parts[read].tolist()), read, strict=True)
+        return joined([take(data, of_part[k]) for data, k in pieces])
 
     def log_slopes(self) -> float:
         """Σ log w′(y) of the warp over all rows, 0 without one: one more pass."""

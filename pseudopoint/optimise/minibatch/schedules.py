@@ -31,9 +31,10 @@ def averaging(num_data: int, batch_size: int, speed: float = 1.0, most: float = 
     """γ_t = max(1/(t + seen), min(speed · B/N, most)): at first the mean of all batches seen, then of about N/speed
     rows and no fewer than 1/most batches (methods d.4). The q before the first step counts as `seen` − 1 batches.
 
-    A first step of 1 is safe for log-concave likelihoods, and makes the first epoch exact for a Gaussian one. For
-    others it forgets a q that was learned, and the batches that follow are described about a worse one. Steps that stay
-    near 1 let q follow every batch, and the hyperparameters then take its noise for the truth.
+    A first step of 1 is safe for log-concave likelihoods, and makes the first epoch exact for a dense q under a
+    Gaussian one. For others it forgets a q that was learned, and what the next batches say is computed at a q that
+    knows one. Steps that stay near 1 let q follow every batch, and the hyperparameters then take its noise for the
+    truth.
     """
     return Partial(_averaging, np.asarray(min(speed * batch_size / num_data, most)), np.asarray(float(seen)))
 
