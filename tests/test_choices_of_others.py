@@ -108,10 +108,14 @@ def test_each_column_of_a_wide_table_is_not_searched_by_itself(monkeypatch):
     assert "by column" not in model.selection_["choice"] and "additive" not in model.selection_["choice"]
 
 
-def test_columns_of_few_values_do_not_make_a_table_wide(monkeypatch):
-    """Each of two columns of numbers has its own warp beside any number of 0/1 columns."""
-    monkeypatch.setattr(sys.modules["pseudopoint.recipes.search"], "WIDE", 4)
+@pytest.mark.parametrize("count, searched", [(4, True), (9, False)])
+def test_columns_of_few_values_count_less_for_what_is_wide(count, searched, monkeypatch):
+    """Two columns of numbers beside 0/1 columns: 2 × 6 is below the limit of 4 × 4, and 2 × 11 is not."""
+    search, asked = sys.modules["pseudopoint.recipes.search"], []
+    by_column = search._Search._by_column
+    monkeypatch.setattr(search._Search, "_by_column", lambda *given: asked.append(1) or by_column(*given))
+    monkeypatch.setattr(search, "WIDE", 4)
     X, f = inputs()
-    marks = np.random.default_rng(1).integers(0, 2, (N, 4))
-    model = GPClassifier(max_iter=3).fit(np.column_stack([X, marks]), f > 0)
-    assert "by column" in model.selection_["choice"]
+    marks = np.random.default_rng(1).integers(0, 2, (N, count))
+    GPClassifier(max_iter=3).fit(np.column_stack([X, marks]), f > 0)
+    assert bool(asked) == searched
