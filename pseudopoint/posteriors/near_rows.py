@@ -112,7 +112,8 @@ class AbstractNearRows(eqx.Module):
 
     @property
     def width(self) -> int:
-        """How many numbers count for each row of a block. Those of the rows of groups are made and read once."""
+        """How many numbers a prediction holds for each row, by which blocks are cut: those of a factor, or of the rows
+        of groups, which count a sixteenth because they are made and read once."""
         candidates = (self.count + 1) * _group_size(len(self.X), self.count) * self.X.shape[1]
         return max(self.count**2, candidates // 16)
 
@@ -128,7 +129,7 @@ class AbstractNearRows(eqx.Module):
 
 
 def _group_size(N: int, count: int) -> int:
-    """Of which there are about four times as many groups as there are rows in `count` of them."""
+    """Rows of a group. There are about four times as many groups as rows in `count` groups, and few of both."""
     return max(1, math.isqrt(N // (4 * count)))
 
 
