@@ -2,9 +2,10 @@
 
 `bound` is the standard bound of all rows, in nats, after the steps in `steps`. NGD+Adam is a step of Adam on the
 hyperparameters and then a natural one on q, made from where it arrived; "one pass" (ours) makes both from one point.
-Every rule runs at every learning rate of `rates`, and is judged at the one where its bound ends highest. (The largest
-stable one, which the paper takes in figure 3, would be 1 for NGD+Adam: q follows, and the bound bounces by a thousand
-nats.) Seconds are as in `ng_minibatch`. Natural steps are guarded where the likelihood is not log-concave (Student-t).
+Every rule runs at every learning rate of its own grid (`descent` for gradient descent, else `rates`), and is judged at
+the one where its bound ends highest. (The largest stable one, which the paper takes in figure 3, would be 1 for
+NGD+Adam: q follows, and the bound bounces by a thousand nats.) Seconds are as in `ng_minibatch`. Natural steps are
+guarded where the likelihood is not log-concave (Student-t).
 """
 
 from dataclasses import dataclass
@@ -42,8 +43,8 @@ PUBLISHED = (
     "It outperforms gradient descent.",
 )
 CUT = {
-    "": "The paper does not say how it chose the rate of Adam in NGD+Adam. Stored are the runs at one rate of each "
-    "rule, which a search on split 0 of the training rows found; the rows of the other rates are not stored yet."
+    "": "The paper does not say how it chose the rate of Adam in NGD+Adam: here every rule has the rate at which the "
+    "bound of the training rows ends highest in the median of splits."
 }
 NOTES = (
     "Why NGD+Adam is behind Adam at many of the times is unknown. Its two passes over a batch are not the whole cause: "
@@ -62,20 +63,23 @@ class Config:
     batch: int = 256
     steps: int = 5000
     ramp: tuple[float, float, int] = (1e-4, 0.1, 5)
-    rates: tuple[float, ...] = (0.1, 0.03, 0.01, 0.003, 0.001, 1e-4)
+    rates: tuple[float, ...] = (0.1, 0.03, 0.01, 0.003, 0.001)
+    descent: tuple[float, ...] = (0.01, 0.003, 0.001, 3e-4, 1e-4, 3e-5, 1e-5)
     rounds: int = 7
     tables: tuple[str, ...] = TABLES
     rules: tuple[str, ...] = (*LEARNING, "GD")
 
 
 FULL = Config()
-QUICK = Config(1, 20, 64, 100, (1e-4, 0.1, 5), (0.1, 1e-2), 2, ("pima",), ("NGD+Adam", "Adam"))
+QUICK = Config(1, 20, 64, 100, (1e-4, 0.1, 5), (0.1, 1e-2), (), 2, ("pima",), ("NGD+Adam", "Adam"))
 COUNTS = ("splits", "tables", "rules")
 
 
 def cases(config: Config) -> list[dict[str, Any]]:
-    """Every rule at every rate, on every table and split."""
-    return product(table=config.tables, split=range(config.splits), rule=config.rules, rate=config.rates)
+    """Every rule at every rate of its grid, on every table and split."""
+    grid = lambda rule: config.descent if rule == "GD" else config.rates
+    of = product(table=config.tables, split=range(config.splits), rule=config.rules)
+    return [case | {"rate": rate} for case in of for rate in grid(case["rule"])]
 
 
 def run(case: dict[str, Any], config: Config, folder: Path) -> dict[str, Any]:
