@@ -1,16 +1,21 @@
-"""q alone in the last epoch of a fit by minibatches: it starts from what was learned, and never lowers the bound."""
+"""q alone in the last epoch of a fit by minibatches: it starts from what was learned, and never lowers the bound (of
+a sample, where the rows are read part by part)."""
 
+from dataclasses import replace
 from typing import Any
 
 import jax
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
+from pseudopoint import GPClassifier
 from pseudopoint.data import dataset
 from pseudopoint.likelihoods import Bernoulli, Gaussian, Softmax
 from pseudopoint.optimise.fullbatch import FitError
 from pseudopoint.optimise.minibatch import with_q
-from pseudopoint.recipes import Settings, fit_model, methods
+from pseudopoint.recipes import Settings, fit_model, methods, streamed
 from pseudopoint.recipes.families import family_steppers
 from pseudopoint.starts.hyperparameters import named_kernel
 
@@ -78,3 +83,23 @@ def test_where_all_of_its_steps_are_rejected_q_stays_as_it_was(classes, monkeypa
     monkeypatch.setattr(methods, "fit", fails)
     bound, (before, after) = minibatch_fit(classes, monkeypatch)
     assert bound == before == after
+
+
+@pytest.mark.parametrize("falls", [False, True])
+def test_a_fit_part_by_part_keeps_the_better_q(classes, tmp_path, monkeypatch, falls):
+    path, steps, report, ends = str(tmp_path / "classes.parquet"), streamed._steps, streamed.elbo_report, {}
+
+    def spy(stage, *given, **options):
+        state, made = steps(stage, *given, **options)
+        if stage == "settling" and falls:
+            state = replace(state, model=with_q(state.model, jax.tree.map(lambda x: 0.5 * x, state.model.posterior.q)))
+        ends[stage] = state.model
+        return state, made
+
+    monkeypatch.setattr(streamed, "_steps", spy)
+    monkeypatch.setattr(streamed, "elbo_report", lambda *at: ends.setdefault("kept", at[0]) and report(*at))
+    X, y = classes
+    pq.write_table(pa.table({"a": X[:, 0], "b": X[:, 1], "y": y.astype(int)}), path)
+    given: Any = {"num_inducing": 20, "max_iter": 60, "kernel": "rbf", "near_rows": False, "batch_size": 100}
+    GPClassifier(**given).fit(path, "y")
+    assert ends["kept"] is ends["steps" if falls else "settling"]

@@ -11,11 +11,14 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 from scipy.special import log_softmax, softmax
+from sklearn.datasets import load_digits
 
 from pseudopoint import GPClassifier, to_onnx
+from pseudopoint.data import dataset
 from pseudopoint.kernels import Matern32
 from pseudopoint.likelihoods import Bernoulli, Offset, Softmax, WithNearClasses
 from pseudopoint.posteriors import NearClasses
+from pseudopoint.processes import computing
 from pseudopoint.recipes import near_rows
 
 SMALL: dict[str, Any] = {"num_inducing": 15, "max_iter": 10, "input_warp": "none"}
@@ -316,3 +319,19 @@ def test_a_setting_that_is_no_truth_value_is_refused(tables):
 def test_what_is_not_known_of_such_a_model_is_refused(model, tmp_path):
     with pytest.raises(ValueError, match="near_rows=False"):
         to_onnx(model, tmp_path / "model.onnx")
+
+
+@pytest.mark.parametrize("columns", [64, 16])
+def test_a_round_that_the_rows_chosen_after_it_do_not_confirm_is_not_taken(columns):
+    X, y = load_digits(return_X_y=True)
+    X = X[:, np.random.default_rng(1).permutation(64)[:columns]]
+    near = near_rows.made(Bernoulli(), np.zeros((2, len(y))), dataset(X, np.float64(y % 2)), 32)
+    nearest, slopes = near_rows.program(near_rows._nearest), near_rows.program(near_rows._slopes)
+    rows, losses = np.arange(200), []
+    for rounds in range(5):
+        with computing("float64"):
+            at = near_rows.learned(near, rows, near_rows.ROUNDS_OF_CLASSES[:rounds], 3.0)
+            vector = np.log(np.r_[at.kernel.variance, at.kernel.lengthscale])
+            losses.append(float(slopes(vector, near, rows, nearest(at, rows))[0]))
+    assert np.all(np.diff(losses) <= 1e-9)
+    assert losses[-1] < 0.5 * losses[0]

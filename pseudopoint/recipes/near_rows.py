@@ -44,9 +44,11 @@ SAMPLE, FEW = 1500, 32  # rows left out to learn by, and the nearest rows of eac
 # nearest rows share is not found. Classes, of which an iteration costs more, have one try.
 STARTS = 0.3, 0.1
 # Iterations, after each of which the near rows are chosen again by the lengthscales so far. The first are few, because
-# rows that are near by wrong lengthscales lead astray.
+# rows that are near by wrong lengthscales lead astray; a round that the rows chosen after it do not confirm is taken by
+# half or a quarter, or ends the search.
 ROUNDS = (3, 3, 5, 5, 10, 15)
 ROUNDS_OF_CLASSES = (3, 3, 5, 5)  # an iteration costs more, and later ones gain little
+SHARES = 1.0, 0.5, 0.25  # of a round's step
 REACH = 7.0  # of logarithms, from their start
 JUDGES = 2000  # rows that say whether it pays
 WORTH = 0.01  # nats a row that have to be gained, beside twice the standard error
@@ -173,16 +175,25 @@ def scores(likelihood: AbstractLikelihood, moments: Any, y: PerRow) -> PerRow:
 
 
 def learned(near: AbstractNearRows, rows: Int[np.ndarray, " n"], rounds=ROUNDS, first=STARTS[0]) -> AbstractNearRows:
-    """With numbers of the highest mean log density of these rows, each given the others near it. Lengthscales start at
-    `first` times √D."""
+    """With numbers of the highest mean log density of these rows, each given the others near it by these numbers.
+    Lengthscales start at `first` times √D."""
     few, D = replace(near, count=min(FEW, near.count)), near.X.shape[1]
     vector = start = np.r_[0.0, np.log(np.full(D, first * D**0.5))]
     box = list(zip(start - REACH, start + REACH, strict=True))
+    chosen = lambda vector: program(_nearest)(_at(vector, few), rows)
+    slopes = lambda vector, J: [np.asarray(x, float) for x in program(_slopes)(vector, few, rows, J)]
+    J = chosen(vector)
+    lowest = slopes(vector, J)[0]
     for iterations in rounds:
-        nearest = program(_nearest)(_at(vector, few), rows)
-        slopes = lambda vector, J=nearest: [np.asarray(x, float) for x in program(_slopes)(vector, few, rows, J)]
-        found = minimize(slopes, vector, jac=True, method="L-BFGS-B", bounds=box, options={"maxiter": iterations})
-        vector = found.x if np.isfinite(found.fun) else vector
+        found = minimize(slopes, vector, (J,), jac=True, method="L-BFGS-B", bounds=box, options={"maxiter": iterations})
+        for share in SHARES:
+            at = vector + share * (found.x - vector)
+            value = slopes(at, J_at := chosen(at))[0]
+            if value < lowest:
+                break
+        else:
+            break
+        vector, J, lowest = at, J_at, value
     return jax.tree.map(np.asarray, cast(_at(vector, near), near.X.dtype))
 
 
