@@ -85,21 +85,38 @@ def test_where_all_of_its_steps_are_rejected_q_stays_as_it_was(classes, monkeypa
     assert bound == before == after
 
 
-@pytest.mark.parametrize("falls", [False, True])
-def test_a_fit_part_by_part_keeps_the_better_q(classes, tmp_path, monkeypatch, falls):
-    path, steps, report, ends = str(tmp_path / "classes.parquet"), streamed._steps, streamed.elbo_report, {}
+def forgets(made):
+    return replace(made, model=with_q(made.model, jax.tree.map(lambda x: 0.5 * x, made.model.posterior.q)))
 
-    def spy(stage, *given, **options):
+
+def breaks(made):
+    return replace(made, model=with_q(made.model, jax.tree.map(lambda x: np.nan * x, made.model.posterior.q)))
+
+
+def rejects(made):
+    raise FitError("all of 15 steps in a row had to be rejected")
+
+
+@pytest.mark.edge
+@pytest.mark.parametrize("ends", [None, forgets, breaks, rejects])
+def test_a_fit_part_by_part_keeps_the_better_q(classes, tmp_path, monkeypatch, ends):
+    path, steps, report, seen = str(tmp_path / "classes.parquet"), streamed._steps, streamed.elbo_report, {}
+
+    def spy_of_steps(stage, *given, **options):
         state, made = steps(stage, *given, **options)
-        if stage == "settling" and falls:
-            state = replace(state, model=with_q(state.model, jax.tree.map(lambda x: 0.5 * x, state.model.posterior.q)))
-        ends[stage] = state.model
+        if stage == "settling" and ends is not None:
+            state = ends(state)
+        seen[stage] = state.model
         return state, made
 
-    monkeypatch.setattr(streamed, "_steps", spy)
-    monkeypatch.setattr(streamed, "elbo_report", lambda *at: ends.setdefault("kept", at[0]) and report(*at))
+    def spy_of_the_end(model, rows):
+        seen["kept"] = model
+        return report(model, rows)
+
+    monkeypatch.setattr(streamed, "_steps", spy_of_steps)
+    monkeypatch.setattr(streamed, "elbo_report", spy_of_the_end)
     X, y = classes
     pq.write_table(pa.table({"a": X[:, 0], "b": X[:, 1], "y": y.astype(int)}), path)
     given: Any = {"num_inducing": 20, "max_iter": 60, "kernel": "rbf", "near_rows": False, "batch_size": 100}
     GPClassifier(**given).fit(path, "y")
-    assert ends["kept"] is ends["steps" if falls else "settling"]
+    assert seen["kept"] is seen["steps" if ends else "settling"]

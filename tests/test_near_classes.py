@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from scipy.optimize import minimize
+from scipy.optimize import OptimizeResult, minimize
 from scipy.special import log_softmax, softmax
 from sklearn.datasets import load_digits
 
@@ -18,7 +18,6 @@ from pseudopoint.data import dataset
 from pseudopoint.kernels import Matern32
 from pseudopoint.likelihoods import Bernoulli, Offset, Softmax, WithNearClasses
 from pseudopoint.posteriors import NearClasses
-from pseudopoint.processes import computing
 from pseudopoint.recipes import near_rows
 
 SMALL: dict[str, Any] = {"num_inducing": 15, "max_iter": 10, "input_warp": "none"}
@@ -173,9 +172,23 @@ def rows_of(seed, count, classes):
     return X, np.where(rng.random(count) < 0.05, rng.integers(0, classes, count), y)
 
 
+N = 800
+
+
+@pytest.fixture(autouse=True, scope="module")
+def fewer_rows():
+    """Near rows of classes from N rows on, learned by 200 rows and judged by 500: programs compiled with the flags of
+    tests are slow."""
+    assert near_rows.FEWEST == 2000  # as the documents say
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in {"FEWEST": N, "SAMPLE": 200, "JUDGES": 500}.items():
+            patch.setattr(near_rows, name, value)
+        yield
+
+
 @pytest.fixture(scope="module", params=[2, 3])
 def tables(request):
-    return rows_of(0, 2000, request.param), rows_of(1, 500, request.param)
+    return rows_of(0, N, request.param), rows_of(1, 500, request.param)
 
 
 @pytest.fixture(scope="module")
@@ -222,7 +235,7 @@ def test_probabilities_are_calibrated(model, tables):
 
 
 def test_the_order_of_rows_changes_nothing(model, tables):
-    (X, y), order = tables[0], np.random.default_rng(2).permutation(2000)
+    (X, y), order = tables[0], np.random.default_rng(2).permutation(N)
     again = GPClassifier(**SMALL).fit(X[order], y[order])
     np.testing.assert_allclose(again.predict_proba(tables[1][0]), model.predict_proba(tables[1][0]), atol=1e-5)
 
@@ -230,7 +243,7 @@ def test_the_order_of_rows_changes_nothing(model, tables):
 def test_a_saved_model_predicts_bit_for_bit_and_an_updated_one_too(model, tables, tmp_path):
     (X, y), path = tables[1], tmp_path / "model.safetensors"
     updated = model._copy().update(X[:400], y[:400])
-    assert np.sum(updated.near_rows_.weight > 0) == 2400
+    assert np.sum(updated.near_rows_.weight > 0) == N + 400
     assert updated.log_density(X[:400], y[:400]).mean() > model.log_density(X[:400], y[:400]).mean()
     seen, near = updated.near_rows_.weight > 0, updated.near_rows_
     moments = jax.tree.map(jnp.asarray, updated.predictor_)(jnp.asarray(near.X[seen]))
@@ -245,8 +258,8 @@ def test_a_saved_model_predicts_bit_for_bit_and_an_updated_one_too(model, tables
 
 def test_a_table_of_which_near_rows_tell_nothing_does_without():
     rng = np.random.default_rng(0)
-    X = rng.normal(size=(2000, 2))
-    y = rng.random(2000) < 1 / (1 + np.exp(-X[:, 0] - X[:, 1]))
+    X = rng.normal(size=(N, 2))
+    y = rng.random(N) < 1 / (1 + np.exp(-X[:, 0] - X[:, 1]))
     fitted = GPClassifier(**SMALL).fit(X, y)
     assert fitted.near_rows_ is None and "near rows" in fitted.selection_["part"]
 
@@ -254,7 +267,7 @@ def test_a_table_of_which_near_rows_tell_nothing_does_without():
 BRIEF: dict[str, Any] = SMALL | {"max_iter": 2}
 
 
-def is_compared(settings, rows=2000) -> bool:
+def is_compared(settings, rows=N) -> bool:
     fitted = GPClassifier(**BRIEF | settings).fit(*rows_of(0, rows, 2))
     compared = "near rows" in (fitted.selection_ or {"part": []})["part"]
     assert compared or fitted.near_rows_ is None
@@ -272,7 +285,7 @@ def test_by_default_they_are_compared():
         {"likelihood": "logit"},
         {"effort": "fast"},
         {"near_rows": False},
-        {"num_inducing": 501},
+        {"num_inducing": N // 4 + 1},
     ],
 )
 def test_what_leaves_them_out(settings):
@@ -280,7 +293,7 @@ def test_what_leaves_them_out(settings):
 
 
 def test_few_rows_leave_them_out():
-    assert not is_compared({}, rows=1999)
+    assert not is_compared({}, rows=N - 1)
 
 
 def test_a_row_that_the_fit_holds_for_impossible_is_no_end():
@@ -299,7 +312,7 @@ def test_threads_predict_at_the_same_time(model, tables):
 
 @pytest.mark.parametrize("share", [0.5, 2.0])
 def test_weights_of_all_rows(share, tables):
-    (X, y), weight = tables[0], np.full(2000, share)
+    (X, y), weight = tables[0], np.full(N, share)
     fitted = GPClassifier(**BRIEF).fit(X, y, weight)
     assert np.isfinite(fitted.predict_log_proba(tables[1][0])).all()
 
@@ -329,9 +342,25 @@ def test_a_round_that_the_rows_chosen_after_it_do_not_confirm_is_not_taken(colum
     nearest, slopes = near_rows.program(near_rows._nearest), near_rows.program(near_rows._slopes)
     rows, losses = np.arange(200), []
     for rounds in range(5):
-        with computing("float64"):
-            at = near_rows.learned(near, rows, near_rows.ROUNDS_OF_CLASSES[:rounds], 3.0)
-            vector = np.log(np.r_[at.kernel.variance, at.kernel.lengthscale])
-            losses.append(float(slopes(vector, near, rows, nearest(at, rows))[0]))
+        at = near_rows.learned(near, rows, near_rows.ROUNDS_OF_CLASSES[:rounds], 3.0)
+        vector = np.log(np.r_[at.kernel.variance, at.kernel.lengthscale])
+        losses.append(float(slopes(vector, near, rows, nearest(at, rows))[0]))
     assert np.all(np.diff(losses) <= 1e-9)
     assert losses[-1] < 0.5 * losses[0]
+
+
+def test_of_a_step_that_goes_too_far_a_part_is_taken_or_nothing(monkeypatch):
+    near, rows = replace(some_near(count=19, N=20), weight=np.ones(20)), np.arange(20)  # all others are near
+    begin, end = (near_rows.learned(near, rows, rounds).kernel for rounds in ((), (30,)))
+    vector = lambda kernel: np.log(np.r_[kernel.variance, kernel.lengthscale])
+    start, step = vector(begin), vector(end) - vector(begin)
+    nearest, far, slopes = near_rows._nearest(near, rows), 1.0, near_rows.program(near_rows._slopes)
+    loss = lambda at: float(slopes(at, near, rows, nearest)[0])
+    too_far = lambda *given, **options: OptimizeResult(x=given[1] + far * step)
+    monkeypatch.setattr(near_rows, "minimize", too_far)
+    taken = []
+    for far in (0.0, 1.0, 3.0, 5.0, 40.0, np.nan):
+        taken.append(next((share for share in (1.0, 0.5, 0.25) if loss(start + share * far * step) < loss(start)), 0.0))
+        ours = vector(near_rows.learned(near, rows, (30,)).kernel)
+        np.testing.assert_allclose(ours, start + (taken[-1] * far * step if taken[-1] else 0.0), rtol=1e-9)
+    assert taken == [0.0, 1.0, 0.5, 0.25, 0.0, 0.0]

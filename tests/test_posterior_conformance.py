@@ -15,6 +15,7 @@ import pytest
 from conformance import finite_differences
 from lattice import LENGTHSCALE, NOISE, VARIANCE, close, precision_form, problem, random_q
 from model_files import assert_same
+from programs import batched_factors
 
 from pseudopoint import bounds
 from pseudopoint.estimators import serving
@@ -156,14 +157,31 @@ def test_slopes_are_those_of_finite_differences(name):
     close(slope, truth, 1e-6)
 
 
+def two_functions(name, separate=False):
+    """A model of two latent functions of the family, which may have a kernel each."""
+    model = made(name)
+    own = lambda p: [getattr(p, field) for field in p.own]
+    twice = lambda tree: jax.tree.map(lambda x: jnp.stack([x, 2 * x]), tree)
+    each = eqx.tree_at(own, model.posterior, twice(own(model.posterior)))
+    kernel = twice(model.kernel) if separate else model.kernel
+    return Model(kernel, Heteroscedastic(), IndependentLatents(base=each, separate=separate))
+
+
+@EACH
+@pytest.mark.parametrize("separate", [False, True])
+def test_each_matrix_of_two_functions_is_factorised_alone(name, separate):
+    model, data = two_functions(name, separate), P.data()
+    every = trainable(model)
+    bound = lambda vector: bounds.elbo(every.rebuild(vector), data, N).standard
+    predictions = lambda vector: every.rebuild(vector).predictor()(XS)
+    for function in (jax.value_and_grad(bound), predictions):
+        assert not batched_factors(jax.make_jaxpr(function)(every.vector))
+
+
 @EACH
 @pytest.mark.parametrize("several", [False, True])
 def test_with_another_q_at_known_rows_bounds_and_slopes_are_those_of_that_q(name, several):
-    model = made(name)
-    if several:
-        own = lambda p: [getattr(p, field) for field in p.own]
-        each = eqx.tree_at(own, model.posterior, jax.tree.map(lambda x: jnp.stack([x, 2 * x]), own(model.posterior)))
-        model = Model(model.kernel, Heteroscedastic(), IndependentLatents(base=each))
+    model = two_functions(name) if several else made(name)
     data, every = P.data(), trainable(model)
 
     def bound(vector, known):

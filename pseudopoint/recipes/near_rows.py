@@ -43,9 +43,9 @@ SAMPLE, FEW = 1500, 32  # rows left out to learn by, and the nearest rows of eac
 # First lengthscales, times √D, and those of a second try where near rows do not pay: from too long ones, what only
 # nearest rows share is not found. Classes, of which an iteration costs more, have one try.
 STARTS = 0.3, 0.1
-# Iterations, after each of which the near rows are chosen again by the lengthscales so far. The first are few, because
-# rows that are near by wrong lengthscales lead astray; a round that the rows chosen after it do not confirm is taken by
-# half or a quarter, or ends the search.
+# Iterations of each round. After a round the near rows are chosen again by its lengthscales. If the density by these is
+# not higher, half and then a quarter of the step are tried, and if neither is higher, the search ends. The first rounds
+# are short, because rows that are near by wrong lengthscales lead astray.
 ROUNDS = (3, 3, 5, 5, 10, 15)
 ROUNDS_OF_CLASSES = (3, 3, 5, 5)  # an iteration costs more, and later ones gain little
 SHARES = 1.0, 0.5, 0.25  # of a round's step
@@ -186,7 +186,7 @@ def learned(near: AbstractNearRows, rows: Int[np.ndarray, " n"], rounds=ROUNDS, 
     lowest = slopes(vector, J)[0]
     for iterations in rounds:
         found = minimize(slopes, vector, (J,), jac=True, method="L-BFGS-B", bounds=box, options={"maxiter": iterations})
-        for share in SHARES:
+        for share in () if np.array_equal(found.x, vector) else SHARES:
             at = vector + share * (found.x - vector)
             value = slopes(at, J_at := chosen(at))[0]
             if value < lowest:

@@ -6,13 +6,14 @@ from typing import Any
 import numpy as np
 
 from ..bounds import COLLAPSED, collapsed_report, elbo, elbo_report, summed_gradient
-from ..compilation import program
+from ..compilation import mode_of_one_evaluation, program
 from ..data import Dataset, dataset, merge_duplicates
 from ..gaussians import MeanPrecision
 from ..kernels import AbstractKernel
 from ..likelihoods import AbstractLikelihood
 from ..optimise.fullbatch import FitError, Objective, OptimiseResult, lbfgsb_in_rounds
-from ..optimise.minibatch.loop import fit, start
+from ..optimise.minibatch import AbstractStepper
+from ..optimise.minibatch.loop import TrainState, fit, start
 from ..optimise.named import held_points, in_coordinates
 from ..optimise.result import Progress
 from ..params import cast, trainable
@@ -109,7 +110,7 @@ def _full_passes(model, prior, rows: Rows, few: Dataset, settings, keeper, progr
     options: dict[str, Any] = {"has_aux": True, "scale": scale, "progress": progress, "compute": compute}
     objective = Objective(COLLAPSED.whole, numbers, (rows, prior), **options)
     descent_kept(keeper, "descent", objective)
-    probe = (cast(few.sample(PROBE_ROWS, 0), few.X.dtype), prior) if numbers.size > FEW else None
+    probe = (_probe(few), prior) if numbers.size > FEW else None
     gain = max(MIN_GAIN, MIN_GAIN_OF_A_ROW * scale)
     most = most_iterations(settings, len(rows), len(model.posterior.Z))
     if len(objective.history) < most:
@@ -134,16 +135,31 @@ def _minibatches(conjugate, model, prior, rows: Rows, few: Dataset, settings, ke
     result = OptimiseResult(state.model, None, history[-1].bound, history, history[-1].step, state.rejected, True)
     if conjugate:
         return fitted_by(result, Report(*collapsed_report(result.model, rows)), notes, settings.tight)
+    better = result.model
     if settling is not None:
-        B = options["batch_size"]
-        epoch = {"steps": min(-(-len(rows) // B), SETTLING), "batch_size": B}
-        begin = going_on(start(state.model, settling, rows, settings.seed + 1), state)
-        state, _ = _steps("settling", begin, settling, rows, keeper, **epoch)
-    # A pass over all rows for each would say it exactly.
-    some = cast(few.sample(PROBE_ROWS, 0), few.X.dtype)
-    better = max((state.model, result.model), key=lambda model: float(program(elbo)(model, some, len(rows)).standard))
+        better = _settled(state, settling, rows, few, settings.seed + 1, options["batch_size"], keeper)
     settled = result._replace(model=better)
     return fitted_by(settled, Report(*elbo_report(better, rows)), notes)._replace(reason=how_it_ended(settings, result))
+
+
+def _settled(state: TrainState, settling: AbstractStepper, rows: Rows, few: Dataset, seed, B, keeper) -> Model:
+    """With q alone moved for an epoch, or for `SETTLING` batches of B rows; as it was where all steps are rejected, or
+    where the bound of a sample is no higher. (Bounds of all rows would take one more pass.)"""
+    begin = going_on(start(state.model, settling, rows, seed), state)
+    epoch = {"steps": min(-(-len(rows) // B), SETTLING), "batch_size": B}
+    try:
+        after = _steps("settling", begin, settling, rows, keeper, **epoch)[0].model
+    except FitError:
+        return state.model
+    some = _probe(few)
+    bound = program(elbo, mode_of_one_evaluation(len(some) * len(after.posterior.Z)))
+    before, now = (float(bound(each, some, len(rows)).value) for each in (state.model, after))
+    return after if now > before else state.model
+
+
+def _probe(few: Dataset) -> Dataset:
+    """A sample of the sample."""
+    return cast(few.sample(PROBE_ROWS, 0), few.X.dtype)
 
 
 def _steps(stage, begin, stepper, rows, keeper, **options):
