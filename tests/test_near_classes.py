@@ -336,9 +336,9 @@ def test_what_is_not_known_of_such_a_model_is_refused(model, tmp_path):
 
 @pytest.mark.parametrize("columns", [64, 16])
 def test_a_round_that_the_rows_chosen_after_it_do_not_confirm_is_not_taken(columns):
-    X, y = load_digits(return_X_y=True)
-    X = X[:, np.random.default_rng(1).permutation(64)[:columns]]
-    near = near_rows.made(Bernoulli(), np.zeros((2, len(y))), dataset(X, np.float64(y % 2)), 32)
+    digits: Any = load_digits()
+    X, y = digits.data[:, np.random.default_rng(1).permutation(64)[:columns]], digits.target % 2.0
+    near = near_rows.made(Bernoulli(), np.zeros((2, len(y))), dataset(X, y), 32)
     nearest, slopes = near_rows.program(near_rows._nearest), near_rows.program(near_rows._slopes)
     rows, losses = np.arange(200), []
     for rounds in range(5):
