@@ -3,6 +3,7 @@
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from pseudopoint import GPRegressor
@@ -145,6 +146,28 @@ def test_an_additive_function_of_many_columns_gets_an_additive_kernel():
     y = np.sum(np.sin(1.5 * X), axis=1) + 0.1 * rng.normal(size=N)
     model = GPRegressor(input_warp="none", target_warp="none", likelihood="gaussian").fit(X, y)
     assert chosen(model, "kernel") in ("additive", "orthogonal_additive")
+
+
+@pytest.mark.parametrize("text", [False, True])
+def test_columns_of_many_values_get_functions_of_their_own_in_a_table_of_many_columns(text):
+    """Two numbers among fifty columns of 0 and 1, or beside text of fifty words. Of seventeen numbers none has one."""
+    rng = np.random.default_rng(0)
+    numbers, flags = rng.normal(size=(300, 17)), rng.integers(0, 2, (300, 50))
+    words = rng.integers(0, 50, 300)
+    other = np.sin(words) if text else 0.3 * flags[:, :5].sum(axis=1)
+    y = np.sin(5 * numbers[:, 0]) + 1.0 * (numbers[:, 1] > 1) + other + 0.1 * rng.normal(size=300)
+    given = {"input_warp": "none", "target_warp": "none", "likelihood": "gaussian", "max_iter": 10}
+
+    def table(count):
+        if text:
+            frame = pd.DataFrame(numbers[:, :count], columns=[f"x{i}" for i in range(count)])
+            return frame.assign(word=[f"w{word}" for word in words])
+        return np.column_stack([numbers[:, :count], flags])
+
+    model = GPRegressor(**given).fit(table(2), y)
+    assert chosen(model, "kernel") == "matern52 + 2 columns"
+    again = GPRegressor(**given | {"max_iter": 1}).fit(table(17), y)
+    assert not any("columns" in choice for choice in again.selection_["choice"])
 
 
 @pytest.mark.parametrize(

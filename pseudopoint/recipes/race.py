@@ -10,7 +10,7 @@ import jax
 import numpy as np
 
 from ..bounds import evidence_on_host, given_evidence, marginal
-from ..kernels import AbstractKernel, Linear, Matern52, Periodic
+from ..kernels import AbstractKernel, Linear, Matern32, Matern52, Periodic
 from ..optimise.fullbatch import FitError
 from ..params import cast
 from ..posteriors import Model
@@ -37,6 +37,7 @@ class Race:
         self.size = np.sqrt(np.sum(rows.columns() ** 2, axis=1))  # |y|, of classes the norm of their coordinates
         self.trials: list[Trial] = []
         self.waves: dict[str, Wave] = {}  # by the names of the kernels that begin with them
+        self.parts: dict[str, list[int]] = {}  # columns that have a function of their own, by the name of the kernel
 
     def base(self, state: State, variance: float | None = None) -> AbstractKernel:
         """The kernel of a candidate at its first lengthscales, and variance if none is given."""
@@ -45,6 +46,10 @@ class Race:
         if state.ties is not None:  # √G in place of √D
             count, tied = state.ties.num_groups, state.ties.of_kernel
             lengthscale *= float(np.sqrt(count / D))
+        if state.name in self.parts:
+            columns = self.parts[state.name]
+            parts = [Matern32(np.ones(1), variance / 2 / len(columns)).on(d) for d in columns]
+            return sum(parts[1:], parts[0]) + tied(Matern52(np.full(count, lengthscale), variance / 2))
         if state.name not in self.waves:
             return tied(named_kernel(state.name, lengthscale, variance, count))
         wave = self.waves[state.name]

@@ -53,6 +53,7 @@ FIRST_ROUNDS, MORE_ROUNDS, ITERATIONS = 2, 4, 6  # under Student-t noise, of all
 NOISE_OF_SPREAD = 0.1  # its variance there at the start
 NOTICED = 0.02  # nats a row that it gains, from which outliers may have misled what was chosen before
 WIDE = 50  # columns from which a search of each by itself, and a kernel with a part for each, would take minutes
+MOST_PARTS = 16  # columns of many values that have a function each, beside one of all columns, in such a table
 WIDE_AND_LONG = 25  # from which such a kernel would, where there are too many rows for the exact method
 LOG = logging.getLogger(__name__)
 # Kernels that a search tries beside Matérn 5/2, with which it begins.
@@ -124,8 +125,8 @@ class _Search:
         self.race, self.settings, self.more = race, race.settings, more
         self.most_parts, self.exact = most_parts, exact
         # A column of few values, such as one of 0 and 1, has no warps; a candidate for another costs all columns.
-        many = sum(len(np.unique(x)) >= FEW_VALUES for x in race.rows.X.T)
-        self.wide = many * race.rows.X.shape[1] >= WIDE**2
+        self.many = [d for d, x in enumerate(race.rows.X.T) if len(np.unique(x)) >= FEW_VALUES]
+        self.wide = len(self.many) * race.rows.X.shape[1] >= WIDE**2
 
     # --- the parts ---
 
@@ -216,10 +217,12 @@ class _Search:
 
     def choose_kernel(self, state: State) -> State:
         """The kernel of highest evidence: all for a few iterations, then the best of them for more."""
-        leave = {state.name} | ({"additive", PRODUCTS} if len(state.inputs) >= self.most_parts else set())
-        leave |= set() if self.exact else {PRODUCTS}
+        wide = len(state.inputs) >= self.most_parts
+        leave = {state.name} | ({"additive", PRODUCTS} if wide else set()) | (set() if self.exact else {PRODUCTS})
         tried = [name for name in ("matern52", *GRAMMAR) if name not in leave]
-        states = {name: self.race.moved(state, name=name) for name in tried}
+        if wide and 0 < len(self.many) <= MOST_PARTS:
+            self.race.parts = {f"matern52 + {len(self.many)} columns": self.many}
+        states = {name: self.race.moved(state, name=name) for name in (*tried, *self.race.parts)}
         states |= self._periodic(state)
         began = self.race.tried("kernel", states, SHORT) | {state.name: state}
         self.race.record("kernel", state.name, state.evidence, 0.0)
@@ -233,7 +236,7 @@ class _Search:
     def _by_more_rows(self, began: dict[str, State], now: str) -> tuple[str, State]:
         """The best by more rows, of the best by the sample, the kernel of many parts, and the one that there is."""
         names = sorted(began, key=self._score(began, self.race.rows))[-FINALISTS_OF_MORE:]
-        names += [name for name in (MANY_PARTS, now) if name in began]
+        names += [name for name in (MANY_PARTS, *self.race.parts, now) if name in began]
         states = {name: began[name] for name in dict.fromkeys(names)}
         return self._longest(self.race.tried(MORE_ROWS, states, SHORT, self.more), now, SHORT, self.more)
 
