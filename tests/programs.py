@@ -8,8 +8,8 @@ FACTORS = {"cholesky", "eigh", "lu", "qr", "svd", "triangular_solve"}
 
 
 def batched_factors(program: Any) -> list[str]:
-    """Operations of LAPACK on more than one matrix, in a program and in all programs within it. jaxlib's functions for
-    these can wait for each other for ever (`pseudopoint.linalg.many`)."""
+    """The factors of `FACTORS` of more than one matrix, in a program and in all programs within it. jaxlib's functions
+    for these can wait for each other for ever (`pseudopoint.linalg.many`)."""
     found = []
     for operation in program.eqns:
         axes = max((getattr(each.aval, "ndim", 0) for each in operation.invars), default=0)

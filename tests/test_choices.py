@@ -148,26 +148,38 @@ def test_an_additive_function_of_many_columns_gets_an_additive_kernel():
     assert chosen(model, "kernel") in ("additive", "orthogonal_additive")
 
 
-@pytest.mark.parametrize("text", [False, True])
-def test_columns_of_many_values_get_functions_of_their_own_in_a_table_of_many_columns(text):
-    """Two numbers among fifty columns of 0 and 1, or beside text of fifty words. Of seventeen numbers none has one."""
+def many_columns(text, count):
+    """300 rows of so many numbers amid fifty columns of 0 and 1, or beside text of fifty words, and a target."""
     rng = np.random.default_rng(0)
-    numbers, flags = rng.normal(size=(300, 17)), rng.integers(0, 2, (300, 50))
+    numbers, flags = rng.normal(size=(300, count)), rng.integers(0, 2, (300, 50))
     words = rng.integers(0, 50, 300)
     other = np.sin(words) if text else 0.3 * flags[:, :5].sum(axis=1)
     y = np.sin(5 * numbers[:, 0]) + 1.0 * (numbers[:, 1] > 1) + other + 0.1 * rng.normal(size=300)
-    given = {"input_warp": "none", "target_warp": "none", "likelihood": "gaussian", "max_iter": 10}
+    if not text:
+        return np.column_stack([flags[:, :7], numbers, flags[:, 7:]]), y
+    frame = pd.DataFrame(numbers, columns=[f"x{i}" for i in range(count)])
+    return pd.concat([pd.Series([f"w{word}" for word in words], name="word"), frame], axis=1), y
 
-    def table(count):
-        if text:
-            frame = pd.DataFrame(numbers[:, :count], columns=[f"x{i}" for i in range(count)])
-            return frame.assign(word=[f"w{word}" for word in words])
-        return np.column_stack([numbers[:, :count], flags])
 
-    model = GPRegressor(**given).fit(table(2), y)
-    assert chosen(model, "kernel") == "matern52 + 2 columns"
-    again = GPRegressor(**given | {"max_iter": 1}).fit(table(17), y)
-    assert not any("columns" in choice for choice in again.selection_["choice"])
+ONE_NOISE: Any = {"input_warp": "none", "target_warp": "none", "likelihood": "gaussian", "max_iter": 10}
+
+
+@pytest.mark.parametrize("text", [False, True])
+def test_columns_of_many_values_get_functions_of_their_own_in_a_table_of_many_columns(text, tmp_path):
+    X, y = many_columns(text, 2)
+    model = GPRegressor(**ONE_NOISE).fit(X, y)
+    assert chosen(model, "kernel") == "matern52 + matern32 of 2 columns"
+    *parts, of_all = model.kernel_.kernels
+    assert text or [part.columns for part in parts] == [(7,), (8,)]
+    assert len(parts) == 2
+    assert (type(of_all).__name__ == "Tied") == text
+    model.save(tmp_path / "model.safetensors")
+    np.testing.assert_array_equal(GPRegressor.load(tmp_path / "model.safetensors").predict(X), model.predict(X))
+
+
+def test_of_more_than_sixteen_columns_of_many_values_none_has_a_function_of_its_own():
+    model = GPRegressor(**ONE_NOISE).fit(*many_columns(False, 17))
+    assert not any("columns" in choice for choice in model.selection_["choice"])
 
 
 @pytest.mark.parametrize(

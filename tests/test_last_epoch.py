@@ -117,6 +117,6 @@ def test_a_fit_part_by_part_keeps_the_better_q(classes, tmp_path, monkeypatch, e
     monkeypatch.setattr(streamed, "elbo_report", spy_of_the_end)
     X, y = classes
     pq.write_table(pa.table({"a": X[:, 0], "b": X[:, 1], "y": y.astype(int)}), path)
-    given: Any = {"num_inducing": 20, "max_iter": 60, "kernel": "rbf", "near_rows": False, "batch_size": 100}
+    given: Any = {"num_inducing": 20, "max_iter": 60, "effort": "fast", "batch_size": 100}
     GPClassifier(**given).fit(path, "y")
     assert seen["kept"] is seen["steps" if ends else "settling"]

@@ -33,6 +33,7 @@ from pseudopoint.recipes.search import (
 from pseudopoint.recipes.starts import Warm, start_sparse
 from pseudopoint.starts.hyperparameters import named_kernel
 from pseudopoint.starts.inducing import RACE_ROWS
+from pseudopoint.starts.periods import Wave
 from pseudopoint.warps import SinhArcsinh
 
 pytestmark = pytest.mark.edge
@@ -150,6 +151,27 @@ def test_the_kernel_of_products_has_to_gain_for_every_row(more, gain, taken, mon
         )
         found = _Search(race, rows if more else None, 50).choose_kernel(state_of()._replace(evidence=0.0))
     assert found.name == taken
+
+
+@pytest.mark.parametrize("shown", [[], [Wave(0, 1.4, 3.2, 10)], [Wave(0, 1.5, 3.0, 10)]])
+def test_a_kernel_with_a_wave_stays_where_the_rows_show_it_no_longer(shown, monkeypatch):
+    """A second choice is by rows of other weights, as heavy tails give them."""
+    periodograms = [[Wave(0, 1.5, 3.0, 10)], shown]
+    monkeypatch.setattr(import_module("pseudopoint.recipes.search"), "waves", lambda *_: periodograms.pop(0))
+    with jax.enable_x64(True):
+        race, _, _ = race_and_rows(Y)
+
+        def climbed(state, iterations, rows=None):
+            assert race.base(state).scales is None or "cycles" not in state.name
+            return state._replace(evidence=9.0 if "3 cycles" in state.name else 0.0)
+
+        monkeypatch.setattr(race, "climbed", climbed)
+        search = _Search(race, None, 50)
+        first = search.choose_kernel(state_of()._replace(evidence=0.0))
+        tried = len(race.trials)
+        again = search.choose_kernel(first)
+    assert first.name == again.name == "matern52 + linear + periodic, 3 cycles"
+    assert [trial.choice for trial in race.trials[tried:]].count(first.name) == 1  # as it is, not begun once more
 
 
 @pytest.mark.parametrize("outlier", [False, True])

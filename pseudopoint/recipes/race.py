@@ -10,7 +10,7 @@ import jax
 import numpy as np
 
 from ..bounds import evidence_on_host, given_evidence, marginal
-from ..kernels import AbstractKernel, Linear, Matern32, Matern52, Periodic
+from ..kernels import AbstractKernel, Linear, Matern32, Matern52, Periodic, Sum
 from ..optimise.fullbatch import FitError
 from ..params import cast
 from ..posteriors import Model
@@ -49,7 +49,7 @@ class Race:
         if state.name in self.parts:
             columns = self.parts[state.name]
             parts = [Matern32(np.ones(1), variance / 2 / len(columns)).on(d) for d in columns]
-            return sum(parts[1:], parts[0]) + tied(Matern52(np.full(count, lengthscale), variance / 2))
+            return Sum((*parts, tied(Matern52(np.full(count, lengthscale), variance / 2))))
         if state.name not in self.waves:
             return tied(named_kernel(state.name, lengthscale, variance, count))
         wave = self.waves[state.name]
@@ -133,7 +133,8 @@ class Race:
         return state
 
     def moved(self, state: State, **changes: Any) -> State:
-        """The candidate with another kernel, which takes over lengthscales and variance where it has them."""
+        """The candidate with another kernel, which takes over lengthscales and variance where it has them. The other
+        parts of a sum start as they always do."""
         other = state.anew(**changes)
         kernel: Any = self.base(other)
         before: Any = state.model.kernel

@@ -53,8 +53,8 @@ FIRST_ROUNDS, MORE_ROUNDS, ITERATIONS = 2, 4, 6  # under Student-t noise, of all
 NOISE_OF_SPREAD = 0.1  # its variance there at the start
 NOTICED = 0.02  # nats a row that it gains, from which outliers may have misled what was chosen before
 WIDE = 50  # columns from which a search of each by itself, and a kernel with a part for each, would take minutes
-MOST_PARTS = 16  # columns of many values that have a function each, beside one of all columns, in such a table
 WIDE_AND_LONG = 25  # from which such a kernel would, where there are too many rows for the exact method
+FEW_COLUMNS = 16  # of many values, which may have a function each in a table of so many columns (decision 0095)
 LOG = logging.getLogger(__name__)
 # Kernels that a search tries beside Matérn 5/2, with which it begins.
 GRAMMAR = ("matern32", "matern12", "rbf", "rational_quadratic", "additive", "orthogonal_additive", "matern52_linear")
@@ -217,13 +217,12 @@ class _Search:
 
     def choose_kernel(self, state: State) -> State:
         """The kernel of highest evidence: all for a few iterations, then the best of them for more."""
-        wide = len(state.inputs) >= self.most_parts
-        leave = {state.name} | ({"additive", PRODUCTS} if wide else set()) | (set() if self.exact else {PRODUCTS})
-        tried = [name for name in ("matern52", *GRAMMAR) if name not in leave]
-        if wide and 0 < len(self.many) <= MOST_PARTS:
-            self.race.parts = {f"matern52 + {len(self.many)} columns": self.many}
-        states = {name: self.race.moved(state, name=name) for name in (*tried, *self.race.parts)}
-        states |= self._periodic(state)
+        too_many = len(state.inputs) >= self.most_parts  # for a function of each
+        leave = {state.name} | ({"additive", PRODUCTS} if too_many else set()) | (set() if self.exact else {PRODUCTS})
+        if too_many and 0 < len(self.many) <= FEW_COLUMNS:
+            self.race.parts = {f"matern52 + matern32 of {len(self.many)} columns": self.many}
+        tried = [name for name in ("matern52", *GRAMMAR, *self.race.parts) if name not in leave]
+        states = {name: self.race.moved(state, name=name) for name in tried} | self._periodic(state)
         began = self.race.tried("kernel", states, SHORT) | {state.name: state}
         self.race.record("kernel", state.name, state.evidence, 0.0)
         if self.more is not None:
@@ -236,7 +235,7 @@ class _Search:
     def _by_more_rows(self, began: dict[str, State], now: str) -> tuple[str, State]:
         """The best by more rows, of the best by the sample, the kernel of many parts, and the one that there is."""
         names = sorted(began, key=self._score(began, self.race.rows))[-FINALISTS_OF_MORE:]
-        names += [name for name in (MANY_PARTS, *self.race.parts, now) if name in began]
+        names += [name for name in (MANY_PARTS, now) if name in began]
         states = {name: began[name] for name in dict.fromkeys(names)}
         return self._longest(self.race.tried(MORE_ROWS, states, SHORT, self.more), now, SHORT, self.more)
 
@@ -262,12 +261,13 @@ class _Search:
         """Sums with a wave and a line along one column, which has no warp, where the target has waves along it. Their
         evidence has a penalty for the choice of the period (`Wave.penalty`)."""
         rows = self.race.rows
-        if not self.wide:
-            found = waves(rows.X, rows.columns(state.target), rows.weight)
-            self.race.waves = {f"matern52 + linear + periodic, {wave.cycles:.3g} cycles": wave for wave in found}
+        found = [] if self.wide else waves(rows.X, rows.columns(state.target), rows.weight)
+        named = {f"matern52 + linear + periodic, {wave.cycles:.3g} cycles": wave for wave in found}
+        named.pop(state.name, None)
+        self.race.waves |= named  # that of the candidate stays, whether the same rows of other weights show it or not
         plain = lambda j: (*state.inputs[:j], None, *state.inputs[j + 1 :])
         along = lambda name, j: self.race.moved(state, name=name, inputs=plain(j))
-        return {name: along(name, wave.column) for name, wave in self.race.waves.items()}
+        return {name: along(name, wave.column) for name, wave in named.items()}
 
     def heavy_tails(self, state: State) -> tuple[State, HeavyTails | None]:
         """The candidate with Student-t noise of highest bound and what was found, if that exceeds the evidence under

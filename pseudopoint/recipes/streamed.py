@@ -143,8 +143,8 @@ def _minibatches(conjugate, model, prior, rows: Rows, few: Dataset, settings, ke
 
 
 def _settled(state: TrainState, settling: AbstractStepper, rows: Rows, few: Dataset, seed, B, keeper) -> Model:
-    """With q alone moved for an epoch, or for `SETTLING` batches of B rows; as it was where all steps are rejected, or
-    where the bound of a sample is no higher. (Bounds of all rows would take one more pass.)"""
+    """With q alone moved for an epoch, or for `SETTLING` batches of B rows; as it was where many steps in a row are
+    rejected, or where the bound of a sample is no higher. (Bounds of all rows would take one more pass.)"""
     begin = going_on(start(state.model, settling, rows, seed), state)
     epoch = {"steps": min(-(-len(rows) // B), SETTLING), "batch_size": B}
     try:
@@ -154,7 +154,7 @@ def _settled(state: TrainState, settling: AbstractStepper, rows: Rows, few: Data
     some = _probe(few)
     bound = program(elbo, mode_of_one_evaluation(len(some) * len(after.posterior.Z)))
     before, now = (float(bound(each, some, len(rows)).value) for each in (state.model, after))
-    return after if now > before else state.model
+    return after if now > before or not np.isfinite(before) else state.model
 
 
 def _probe(few: Dataset) -> Dataset:
