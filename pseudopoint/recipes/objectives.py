@@ -30,7 +30,7 @@ from .prior import Penalised
 from .settings import COLLAPSED_ROWS
 
 FEW = 20  # numbers whose curvature L-BFGS-B learns without units
-PROBE_ROWS = 2500  # rows of a probe: of a collapsed bound's units, or of the better one of two q
+PROBE_ROWS = 2500  # rows on which the units of a round are measured, or two q are compared
 NEAR = 1e-7  # nats a row: where the search for the best q of `profile` stops
 EXACT_SAMPLE = 1000  # rows of a sample of which the exact evidence is affordable many times
 # Nats that ten iterations must gain where there are pseudo-points, or many rows: an odds ratio of 1.02, or for large

@@ -142,7 +142,9 @@ def _minibatches(conjugate, model, prior, rows: Rows, few: Dataset, settings, ke
     return fitted_by(settled, Report(*elbo_report(better, rows)), notes)._replace(reason=how_it_ended(settings, result))
 
 
-def _settled(state: TrainState, settling: AbstractStepper, rows: Rows, few: Dataset, seed, B, keeper) -> Model:
+def _settled(
+    state: TrainState, settling: AbstractStepper, rows: Rows, few: Dataset, seed: int, B: int, keeper
+) -> Model:
     """With q alone moved for an epoch, or for `SETTLING` batches of B rows; as it was where many steps in a row are
     rejected, or where the bound of a sample is no higher. (Bounds of all rows would take one more pass.)"""
     begin = going_on(start(state.model, settling, rows, seed), state)
@@ -158,7 +160,7 @@ def _settled(state: TrainState, settling: AbstractStepper, rows: Rows, few: Data
 
 
 def _probe(few: Dataset) -> Dataset:
-    """A sample of the sample."""
+    """Up to `PROBE_ROWS` rows of the sample."""
     return cast(few.sample(PROBE_ROWS, 0), few.X.dtype)
 
 
