@@ -2,8 +2,9 @@
 
 import logging
 import time
+from collections.abc import Callable
 from functools import partial
-from typing import Any, final
+from typing import Any, NamedTuple, final
 
 import equinox as eqx
 import jax
@@ -28,6 +29,28 @@ FLAT, WINDOW = WORTH / 20, 4  # a candidate that gains less in so many iteration
 LOG = logging.getLogger(__name__)
 
 
+class Others(NamedTuple):
+    """The terms of a sum besides its Matérn 5/2 kernel of all columns: these terms for a variance of their sum, their
+    share of the variance of all at the start, and what their choice costs in evidence, nats."""
+
+    kernels: Callable[[float], tuple[AbstractKernel, ...]]
+    share: float
+    penalty: float = 0.0
+
+
+def wave_and_line(wave: Wave) -> Others:
+    """A periodic and a linear function of one column."""
+    period = np.array([wave.period])
+    both = lambda variance: Periodic(np.ones(1), variance / 2, period) + Linear(np.full(1, variance / 2))
+    return Others(lambda variance: (both(variance).on(wave.column),), 2 / 3, wave.penalty)
+
+
+def functions_of(columns: list[int]) -> Others:
+    """A Matérn 3/2 function of each of these columns."""
+    each = lambda variance: Matern32(np.ones(1), variance / len(columns))
+    return Others(lambda variance: tuple(each(variance).on(d) for d in columns), 1 / 2)
+
+
 @final
 class Race:
     """The rows of a sample, settings, and what was tried."""
@@ -36,8 +59,7 @@ class Race:
         self.rows, self.settings = rows, settings
         self.size = np.sqrt(np.sum(rows.columns() ** 2, axis=1))  # |y|, of classes the norm of their coordinates
         self.trials: list[Trial] = []
-        self.waves: dict[str, Wave] = {}  # by the names of the kernels that begin with them
-        self.parts: dict[str, list[int]] = {}  # columns that have a function of their own, by the name of the kernel
+        self.sums: dict[str, Others] = {}  # by the names of the kernels that begin with them
 
     def base(self, state: State, variance: float | None = None) -> AbstractKernel:
         """The kernel of a candidate at its first lengthscales, and variance if none is given."""
@@ -46,15 +68,11 @@ class Race:
         if state.ties is not None:  # √G in place of √D
             count, tied = state.ties.num_groups, state.ties.of_kernel
             lengthscale *= float(np.sqrt(count / D))
-        if state.name in self.parts:
-            columns = self.parts[state.name]
-            parts = [Matern32(np.ones(1), variance / 2 / len(columns)).on(d) for d in columns]
-            return Sum((*parts, tied(Matern52(np.full(count, lengthscale), variance / 2))))
-        if state.name not in self.waves:
+        if state.name not in self.sums:
             return tied(named_kernel(state.name, lengthscale, variance, count))
-        wave = self.waves[state.name]
-        periodic, line = Periodic(np.ones(1), variance / 3, np.array([wave.period])), Linear(np.full(1, variance / 3))
-        return (periodic + line).on(wave.column) + tied(Matern52(np.full(count, lengthscale), variance / 3))
+        others = self.sums[state.name]
+        of_all = Matern52(np.full(count, lengthscale), (1 - others.share) * variance)
+        return Sum((*others.kernels(others.share * variance), tied(of_all)))
 
     def climbed(self, state: State, iterations: int, rows: Sample | None = None) -> State:
         """The candidate with hyperparameters of higher evidence, less what their prior says; −∞ where there is none.
@@ -81,7 +99,7 @@ class Race:
     def besides(self, state: State, rows: Sample) -> float:
         """What the evidence of a candidate has besides the bound: the Jacobian of its warp, and the penalties of what
         was fitted to the target before, the numbers of a warp and a period."""
-        penalty = self.waves[state.name].penalty if state.name in self.waves else 0.0
+        penalty = self.sums[state.name].penalty if state.name in self.sums else 0.0
         return rows.gain(state.target) - penalty
 
     def tried(

@@ -36,7 +36,7 @@ from .candidates import Found, Sample, State, sample_of
 from .categories import Ties, occam
 from .objectives import curvature, padded_to_bucket
 from .prior import LengthscalePrior
-from .race import FIRST, LONG, SHORT, WORTH, Race
+from .race import FIRST, LONG, SHORT, WORTH, Race, functions_of, wave_and_line
 from .refit import refit
 from .settings import EXACT_ROWS, Fitted, HeavyTails
 from .tails import DEGREES_AT_START, Tails, alternate, shows_tails, weighted
@@ -219,10 +219,12 @@ class _Search:
         """The kernel of highest evidence: all for a few iterations, then the best of them for more."""
         too_many = len(state.inputs) >= self.most_parts  # for a function of each
         leave = {state.name} | ({"additive", PRODUCTS} if too_many else set()) | (set() if self.exact else {PRODUCTS})
+        names = ["matern52", *GRAMMAR]
         if too_many and 0 < len(self.many) <= FEW_COLUMNS:
-            self.race.parts = {f"matern52 + matern32 of {len(self.many)} columns": self.many}
-        tried = [name for name in ("matern52", *GRAMMAR, *self.race.parts) if name not in leave]
-        states = {name: self.race.moved(state, name=name) for name in tried} | self._periodic(state)
+            names.append(f"matern52 + matern32 of {len(self.many)} columns")
+            self.race.sums[names[-1]] = functions_of(self.many)
+        states = {name: self.race.moved(state, name=name) for name in names if name not in leave}
+        states |= self._periodic(state)
         began = self.race.tried("kernel", states, SHORT) | {state.name: state}
         self.race.record("kernel", state.name, state.evidence, 0.0)
         if self.more is not None:
@@ -264,7 +266,8 @@ class _Search:
         found = [] if self.wide else waves(rows.X, rows.columns(state.target), rows.weight)
         named = {f"matern52 + linear + periodic, {wave.cycles:.3g} cycles": wave for wave in found}
         named.pop(state.name, None)
-        self.race.waves |= named  # that of the candidate stays, whether the same rows of other weights show it or not
+        # That of the candidate stays, whether the same rows of other weights show it or not.
+        self.race.sums |= {name: wave_and_line(wave) for name, wave in named.items()}
         plain = lambda j: (*state.inputs[:j], None, *state.inputs[j + 1 :])
         along = lambda name, j: self.race.moved(state, name=name, inputs=plain(j))
         return {name: along(name, wave.column) for name, wave in named.items()}
