@@ -198,7 +198,7 @@ def predict(
 
 
 @app.command()
-def score(model: ModelFile, table: Table, level: Level = 0.9, as_json: Json = False):
+def score(model: ModelFile, table: Table, level: Level = 0.9, weights: Weights = None, as_json: Json = False):
     """Measure a model on a table that holds the target.
 
     Numbers: RMSE, MAE, R², log density, share of rows inside the interval.
@@ -206,7 +206,7 @@ def score(model: ModelFile, table: Table, level: Level = 0.9, as_json: Json = Fa
     """
     from pseudopoint import commands
 
-    _show(commands.score_table(model, table, level), as_json)
+    _show(commands.score_table(model, table, level, weights), as_json)
 
 
 @app.command()

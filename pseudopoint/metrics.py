@@ -2,7 +2,8 @@
 
 Everything is NumPy on arrays of shape [N], one entry a row, in the units of the target. Shapes are checked at run time,
 since an [N, 1] array minus an [N] one is an N × N array, whose average is a wrong number.
-Every function raises `ValueError` if its arrays are not all of one shape [N], or if N = 0.
+Every function raises `ValueError` if its arrays are not all of one shape [N], or if N = 0. Where there are weights
+wₙ ≥ 0 [N], not all zero, row n counts wₙ times: a mean 1/N Σ xₙ is then Σ wₙ xₙ / Σ wₙ.
 
 Classes have codes 0, …, C − 1. Functions of codes y [N] and probabilities P [N, C], P[n, c] = P(yₙ = c), raise
 `ValueError` if y holds other values, if N differs or is 0, or if a row of P has a negative entry or a sum that differs
@@ -22,20 +23,38 @@ Table = Real[np.ndarray, "..."]  # [N, C]; checked when the code runs, as `PerRo
 OFF_ONE = 1e-3  # probabilities in float32, or rounded to four digits in a file, sum to 1 within this
 
 
-def rmse(y: PerRow, mean: PerRow) -> float:
+def average(values: PerRow, weight: PerRow | None = None) -> float:
+    """The mean 1/N Σ xₙ."""
+    if weight is None:
+        return float(np.mean(_paired(values)[0]))
+    values, weight = _paired(values, weight)
+    if not (np.all(weight >= 0.0) and np.sum(weight) > 0.0):
+        raise ValueError("weights are at least 0, and one of them is above 0")
+    return float(np.average(values, weights=weight))
+
+
+def median(values: PerRow, weight: PerRow | None = None) -> float:
+    """The median; with weights the least value up to which half of the weight lies."""
+    if weight is None:
+        return float(np.median(_paired(values)[0]))
+    values, weight = _paired(values, weight)
+    return float(np.quantile(values, 0.5, weights=weight, method="inverted_cdf"))
+
+
+def rmse(y: PerRow, mean: PerRow, weight: PerRow | None = None) -> float:
     """Root mean squared error √(1/N Σ (yₙ − μₙ)²), in the units of the target."""
     y, mean = _paired(y, mean)
     errors, exponent = _near_one(y - mean)
-    return float(np.ldexp(np.sqrt(np.mean(errors**2)), exponent))
+    return float(np.ldexp(np.sqrt(average(errors**2, weight)), exponent))
 
 
-def mae(y: PerRow, mean: PerRow) -> float:
+def mae(y: PerRow, mean: PerRow, weight: PerRow | None = None) -> float:
     """Mean absolute error 1/N Σ |yₙ − μₙ|, in the units of the target."""
     y, mean = _paired(y, mean)
-    return float(np.mean(np.abs(y - mean)))
+    return average(np.abs(y - mean), weight)
 
 
-def r2(y: PerRow, mean: PerRow) -> float:
+def r2(y: PerRow, mean: PerRow, weight: PerRow | None = None) -> float:
     """Coefficient of determination R² = 1 − Σ (yₙ − μₙ)² / Σ (yₙ − ȳ)²: 1 is perfect, 0 is no better than the mean ȳ.
 
     A constant target makes this 0 / 0; by scikit-learn's convention it is then 1 if the prediction is perfect, else 0.
@@ -43,7 +62,7 @@ def r2(y: PerRow, mean: PerRow) -> float:
     y, mean = _paired(y, mean)
     _, exponent = _near_one(y)  # both sums in one unit
     y, mean = np.ldexp(y, -exponent), np.ldexp(mean, -exponent)
-    unexplained, total = np.sum((y - mean) ** 2), np.sum((y - np.mean(y)) ** 2)
+    unexplained, total = average((y - mean) ** 2, weight), average((y - average(y, weight)) ** 2, weight)
     if total == 0.0:
         return 1.0 if unexplained == 0.0 else 0.0
     return float(1.0 - unexplained / total)
@@ -66,10 +85,10 @@ def interval(mean: PerRow, std: PerRow, level: float) -> tuple[np.ndarray, np.nd
     return mean - half, mean + half
 
 
-def coverage(y: PerRow, lower: PerRow, upper: PerRow) -> float:
+def coverage(y: PerRow, lower: PerRow, upper: PerRow, weight: PerRow | None = None) -> float:
     """Share of rows inside their interval, 1/N Σ 1[lowerₙ ≤ yₙ ≤ upperₙ], between 0 and 1."""
     y, lower, upper = _paired(y, lower, upper)
-    return float(np.mean((lower <= y) & (y <= upper)))
+    return average(1.0 * ((lower <= y) & (y <= upper)), weight)
 
 
 def mean_log_density(y: PerRow, mean: PerRow, std: PerRow) -> float:
@@ -101,10 +120,10 @@ def calibration(y: PerRow, mean: PerRow, std: PerRow, levels: Iterable[float]) -
 # ---- Classes ---------------------------------------------------------------------------------------------------------
 
 
-def accuracy(y: PerRow, P: Table) -> float:
+def accuracy(y: PerRow, P: Table, weight: PerRow | None = None) -> float:
     """Share of rows whose class is the predicted one, 1/N Σ 1[yₙ = argmax_c P[n, c]], between 0 and 1."""
     y, P = _classified(y, P)
-    return float(np.mean(P.argmax(axis=1) == y))
+    return average(1.0 * (P.argmax(axis=1) == y), weight)
 
 
 def mean_log_probability(y: PerRow, P: Table) -> float:
@@ -117,29 +136,30 @@ def mean_log_probability(y: PerRow, P: Table) -> float:
         return float(np.mean(np.log(P[np.arange(len(y)), y])))
 
 
-def brier(y: PerRow, P: Table) -> float:
+def brier(y: PerRow, P: Table, weight: PerRow | None = None) -> float:
     """Brier score 1/N Σₙ Σ_c (P[n, c] − 1[yₙ = c])², from 0 (certain and right) to 2 (certain and wrong).
 
     Brier's definition (1950) sums over all classes: for two classes it is twice (p − y)².
     """
     y, P = _classified(y, P)
-    return float(np.mean(np.sum((P - np.eye(P.shape[1])[y]) ** 2, axis=1)))
+    return average(np.sum((P - np.eye(P.shape[1])[y]) ** 2, axis=1), weight)
 
 
-def calibration_error(y: PerRow, P: Table, bins: int = 15) -> float:
+def calibration_error(y: PerRow, P: Table, bins: int = 15, weight: PerRow | None = None) -> float:
     """Expected calibration error of the predicted class, Σ_b N_b/N |accuracy_b − confidence_b|, between 0 and 1.
 
     Over the bins of `reliability` (Guo et al. 2017, equation 3). For calibrated predictions chance alone makes it up to
     0.4 √(bins / N) on average, so a small table cannot show that predictions are calibrated.
     """
-    confidence, share, count = reliability(y, P, bins)
+    confidence, share, count = reliability(y, P, bins, weight)
     return float(np.nansum(count * np.abs(share - confidence)) / np.sum(count))
 
 
 def reliability(
-    y: PerRow, P: Table, bins: int = 15
-) -> tuple[Float[np.ndarray, "B"], Float[np.ndarray, "B"], Int[np.ndarray, "B"]]:
-    """Mean confidence, accuracy and number of rows in each of B bins: the first two agree where P is calibrated.
+    y: PerRow, P: Table, bins: int = 15, weight: PerRow | None = None
+) -> tuple[Float[np.ndarray, "B"], Float[np.ndarray, "B"], Real[np.ndarray, "B"]]:
+    """Mean confidence, accuracy and number (or weight) of rows in each of B bins: the first two agree where P is
+    calibrated.
 
     A row's confidence is the probability of its predicted class, max_c P[n, c]. Bins are of equal width, as in
     published numbers (Guo et al. 2017), so ties cannot matter: bin b = 0, …, B − 1 holds confidences
@@ -150,8 +170,9 @@ def reliability(
         raise ValueError(f"reliability needs at least one bin, not {bins}")
     confidence = P.max(axis=1)
     place = np.searchsorted(np.linspace(0.0, 1.0, bins + 1)[1:-1], confidence)
-    count = np.bincount(place, minlength=bins)
-    sums = [np.bincount(place, values, minlength=bins) for values in (confidence, P.argmax(axis=1) == y)]
+    each = np.ones(len(y)) if weight is None else _paired(y, weight)[1]
+    count = np.bincount(place, weight, minlength=bins)
+    sums = [np.bincount(place, each * values, minlength=bins) for values in (confidence, P.argmax(axis=1) == y)]
     means = [np.divide(total, count, out=np.full(bins, np.nan), where=count > 0) for total in sums]
     return means[0], means[1], count
 

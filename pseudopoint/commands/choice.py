@@ -29,10 +29,12 @@ def choose_task(table: str | Path, target: str, task: str, likelihood: str, miss
     other or are unknown, TableError as `read_table`.
     """
     chosen, reason = implied_task(task, likelihood)
-    if chosen == "auto":
-        return _recognised(table, target, missing)
-    classes = chosen == "classification"
-    return Choice(read_table(table, [target] if classes else [], missing), classes, reason)
+    if chosen != "auto":
+        classes = chosen == "classification"
+        return Choice(read_table(table, [target] if classes else [], missing), classes, reason)
+    frame = read_table(table, missing=missing)
+    classes, reason = recognised(frame, target)
+    return Choice(read_table(table, [target], missing) if classes else frame, classes, reason)
 
 
 def implied_task(task: str, likelihood: str) -> tuple[str, str]:
@@ -60,20 +62,19 @@ def _implied(likelihood: str) -> str:
     raise ValueError(f"the likelihood {likelihood!r} is unknown: use one of {names}")
 
 
-def _recognised(table: str | Path, target: str, missing: Collection[str]) -> Choice:
-    frame = read_table(table, missing=missing)
+def recognised(frame: pd.DataFrame, target: str) -> tuple[bool, str]:
+    """Whether the target of these rows holds classes, and why, with what the user may say instead."""
     classes, reason = looks_like_classes(frame, target)
-    numbers = _numbers(frame, target)
+    numbers = numbers_of(frame, target)
     if classes:
-        hint = "; --task regression takes them as numbers" if len(numbers) else ""
-        return Choice(read_table(table, [target], missing), True, reason + hint)
+        return True, reason + ("; --task regression takes them as numbers" if len(numbers) else "")
     distinct = np.unique(numbers)
     codes = 2 < len(distinct) <= FEW and bool((distinct % 1 == 0).all())
-    return Choice(frame, False, reason + ("; --task classification takes them as classes" if codes else ""))
+    return False, reason + ("; --task classification takes them as classes" if codes else "")
 
 
-def _numbers(frame: pd.DataFrame, target: str) -> np.ndarray:
-    """The target's numbers, none if it does not hold numbers alone."""
+def numbers_of(frame: pd.DataFrame, target: str) -> np.ndarray:
+    """The target's numbers without gaps, none if it does not hold numbers alone."""
     try:
         y = number_target(frame, target)
     except TableError:

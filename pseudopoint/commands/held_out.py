@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from pseudopoint.commands.kinds import exposures
+from pseudopoint.commands.beside import Beside, exposures, weights
 from pseudopoint.estimators.targets import check_target, regression_likelihood
 from pseudopoint.tables import TableEncoder, TableError, class_target, drop_missing_target, number_target, read_table
 from pseudopoint.tables.formats import Format, column_formats, values_of
@@ -47,14 +47,16 @@ class HeldOut(NamedTuple):
 
 class Rows(NamedTuple):
     """Training rows, rows held out (None: there are none), all rows that have a target, the encoder of the training
-    rows, the weights of all rows (None: they have none), notes on the rows, and those of the encoder. The column of
-    exposures stays in the tables, and the encoder does not know it."""
+    rows, the weights of all rows and of those held out (None: they have none), the column of exposures, notes on the
+    rows, and those of the encoder. Exposures stay in the tables, and the encoder does not know them."""
 
     train: pd.DataFrame
     held_out: pd.DataFrame | None
     whole: pd.DataFrame
     encoder: TableEncoder
     weight: pd.Series | None
+    held_weight: pd.Series | None
+    exposure: Beside | None
     notes: list[str]
     learned: list[str]
 
@@ -66,16 +68,16 @@ def rows_of(
     classes: bool,
     held_out: HeldOut,
     missing: Collection[str] = (),
-    weights: str | None = None,
+    weighted: str | None = None,
     exposure: str | None = None,
 ) -> Rows:
-    """The rows of a table for a fit of `model`. The columns `weights`, how often a row was seen, and `exposure`, what
+    """The rows of a table for a fit of `model`. The columns `weighted`, how often a row was seen, and `exposure`, what
     its count refers to, are no inputs.
 
     Rows held out by time are no earlier than any training row, of which alone the encoder knows; only how dates and
     numbers are written is read off all rows, as the split reads them. Raises TableError.
     """
-    if exposure is not None and (classes or exposure in (target, weights)):
+    if exposure is not None and (classes or exposure in (target, weighted)):
         raise ValueError(
             f"--exposure {exposure!r} is for counts, and a column of its own: name another, or leave it out"
         )
@@ -84,24 +86,34 @@ def rows_of(
     if not classes:  # whatever the split: a row that the likelihood cannot describe is an error in any of them
         numbers = number_target(frame, target)
         check_target(regression_likelihood(model.likelihood, 1.0), numbers, np.asarray(frame.index) + 1)
-    weight = None
-    if weights is not None:
-        weight = weight_column(frame, weights, target)
-        frame = frame.drop(columns=weights)
-    learn = partial(learned_encoder, target=target, classes=classes, missing=missing, exposure=exposure)
+    weigh = None if weighted is None else Beside.of(frame, weighted)
+    weight = _weight(frame, weigh, target)
+    frame = frame if weigh is None else frame.drop(columns=weigh.name)
+    of_counts = None if exposure is None else Beside.of(frame, exposure)
+    learn = partial(learned_encoder, target=target, classes=classes, missing=missing, exposure=of_counts)
     if held_out.in_time:
         train, measured, said = _split_in_time(frame, target, held_out)
         encoder, learned = learn(train, whole=frame, own_kinds=True)
-        return Rows(train, measured, frame, encoder, weight, notes + said, learned)
+        return Rows(train, measured, frame, encoder, weight, weight, of_counts, notes + said, learned)
     labels = class_target(frame, target) if classes else None
     own = held_out.test is not None
     train, measured = (frame, None) if own else split(frame, held_out.fraction, model.random_state, labels)
     encoder, learned = learn(train, whole=frame)
+    held_weight = weight
     if held_out.test is not None:
-        table = read_table(held_out.test, encoder.text_columns)
+        text = [name for column in (weigh, of_counts) if column is not None for name in column.text]
+        table = read_table(held_out.test, [*encoder.text_columns, *text])
         measured, gaps = drop_missing_target(table, target, classes, missing, encoder.target_format)
         notes += [f"{gaps} test rows were dropped because their target is missing"] if gaps else []
-    return Rows(train, measured, frame, encoder, weight, notes, learned)
+        held_weight = _weight(measured, weigh, target)
+    return Rows(train, measured, frame, encoder, weight, held_weight, of_counts, notes, learned)
+
+
+def _weight(frame: pd.DataFrame, column: Beside | None, target: str) -> pd.Series | None:
+    """The weights of rows; None where all count alike, as those of a test table without such a column do."""
+    if column is None or column.name not in frame.columns:
+        return None
+    return pd.Series(weights(frame, column, target), frame.index)
 
 
 def learned_encoder(
@@ -109,7 +121,7 @@ def learned_encoder(
     target: str,
     classes: bool,
     missing: Collection[str],
-    exposure: str | None,
+    exposure: Beside | None,
     whole: pd.DataFrame | None = None,
     own_kinds: bool = False,
 ) -> tuple[TableEncoder, list[str]]:
@@ -117,8 +129,8 @@ def learned_encoder(
     if exposure is None:
         return TableEncoder.learn(frame, target, classes, missing, whole, own_kinds)
     exposures(frame, exposure)
-    whole = None if whole is None else whole.drop(columns=exposure)
-    return TableEncoder.learn(frame.drop(columns=exposure), target, classes, missing, whole, own_kinds)
+    whole = None if whole is None else whole.drop(columns=exposure.name)
+    return TableEncoder.learn(frame.drop(columns=exposure.name), target, classes, missing, whole, own_kinds)
 
 
 def split(frame: pd.DataFrame, fraction: float, seed: int, labels=None) -> tuple[pd.DataFrame, pd.DataFrame]:
@@ -180,14 +192,3 @@ def _time_column(frame: pd.DataFrame, target: str, name: str | None) -> tuple[st
 
 def _times(series: pd.Series, format: Format) -> np.ndarray:
     return values_of(series, format)[0]
-
-
-def weight_column(frame: pd.DataFrame, name: str, target: str) -> pd.Series:
-    """The weight of every row of a table. Raises ValueError or TableError."""
-    if name == target:
-        raise ValueError(f"--weights {name!r} is the target: name another column")
-    weight = number_target(frame, name, role="weight")
-    for row in np.flatnonzero(~(weight >= 0))[:1]:
-        what = "no value" if np.isnan(weight[row]) else f"{weight[row]:g}"
-        raise TableError(f"the weights {name!r} hold {what} in row {frame.index[row] + 1}; a weight is at least 0")
-    return pd.Series(weight, frame.index)

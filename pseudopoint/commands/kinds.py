@@ -9,11 +9,12 @@ import numpy as np
 import pandas as pd
 
 from pseudopoint import metrics
+from pseudopoint.commands.beside import Beside, exposures
 from pseudopoint.commands.tallies import ClassTally, Columns, NumberTally, Result, Scored
 from pseudopoint.estimators import GPClassifier, GPRegressor
 from pseudopoint.estimators.near import likelihood_of_draws
 from pseudopoint.estimators.targets import check_target, regression_likelihood
-from pseudopoint.tables import Oddity, TableEncoder, TableError, number_target
+from pseudopoint.tables import Oddity, TableEncoder
 from pseudopoint.tables import describe as in_words
 
 LEVEL = 0.9
@@ -22,15 +23,20 @@ BELOW = 0.05  # share of rows whose intervals reach where the target does not: w
 
 class AbstractKind(ABC):
     """A fitted estimator with the encoder of its table; `level` is the probability of its intervals, `exposure` the
-    column that counts refer to, if there is one."""
+    column that counts refer to, if there is one. Rows that are scored count by their weights, where they have any."""
 
     task: ClassVar[str]
     model: Any
     encoder: TableEncoder
     level: float
 
-    def __init__(self, model: Any, encoder: TableEncoder, level: float = LEVEL, exposure: str | None = None):
+    def __init__(self, model: Any, encoder: TableEncoder, level: float = LEVEL, exposure: Beside | None = None):
         self.model, self.encoder, self.level, self.exposure = model, encoder, level, exposure
+
+    @property
+    def text(self) -> tuple[str, ...]:
+        """Further columns that a CSV file must be read with as text."""
+        return () if self.exposure is None else self.exposure.text
 
     def exposures(self, frame: pd.DataFrame) -> np.ndarray | None:
         """The exposure of every row of a table, where the model has one. Raises TableError."""
@@ -73,30 +79,41 @@ class AbstractKind(ABC):
         """`measures` of rows that come in chunks and are not kept."""
 
     def score(
-        self, frames: Iterable[pd.DataFrame], add: Callable[[Columns], None] | None = None, keep: bool = False
+        self,
+        frames: Iterable[pd.DataFrame],
+        add: Callable[[Columns], None] | None = None,
+        keep: bool = False,
+        weigh: Callable[[pd.DataFrame], np.ndarray] | None = None,
     ) -> Scored:
-        """All rows of the tables that have a target which the model knows; if they are given to `add`, chunk by chunk,
-        they are not kept. With `keep` their inputs and places are kept too."""
+        """All rows of the tables that have a target which the model knows, and a weight above 0 where `weigh` tells the
+        weights of a table's rows; if they are given to `add`, chunk by chunk, they are not kept. With `keep` their
+        inputs and places are kept too."""
         parts: list[Columns] = []
         kept: list[tuple[np.ndarray, np.ndarray]] = []
         oddities: list[Oddity] = []
         strangers: Counter[Any] = Counter()
-        missing = rows = 0
+        missing = rows = unweighted = 0
         for frame in frames:
             y = self.encoder.target(frame)
             there = ~np.asarray(pd.isna(y))
             missing += int((~there).sum())
             frame, y = frame.loc[there], y[there]
+            weight = None if weigh is None else weigh(frame)
+            if weight is not None:
+                unweighted += int(np.sum(weight == 0))
+                frame, y, weight = frame.loc[weight > 0], y[weight > 0], weight[weight > 0]
             known = self.learned(y, np.asarray(frame.index) + 1)
             strangers.update(y[~known].tolist())
             if known.any():
                 X, odd = self.encoder.encode(frame.loc[known])
-                (add or parts.append)(self.columns(X, y[known], self.exposures(frame.loc[known])))
+                columns = self.columns(X, y[known], self.exposures(frame.loc[known]))
+                (add or parts.append)(columns | ({} if weight is None else {"weight": weight[known]}))
                 kept += [(X, np.asarray(frame.index[known]))] * keep
                 oddities, rows = oddities + odd, rows + len(X)
         columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]} if parts else {}
         notes = in_words(oddities)
         notes += [f"{missing} rows without a target were not scored"] if missing else []
+        notes += [f"{unweighted} rows of weight 0 were not scored"] if unweighted else []
         notes += [_unlearned(strangers)] if strangers else []
         notes += self.remarks(columns) if parts else []
         arrays = [np.concatenate(part) for part in zip(*kept, strict=True)]
@@ -132,20 +149,21 @@ class Regression(AbstractKind):
         """Errors and log density in units of the target, each beside that of the best prediction without inputs; the
         density also per standard deviation of a target that was scaled."""
         y, mean, lower, upper, density = (scored.columns[name] for name in ("y", "mean", "lower", "upper", "density"))
-        log_density, scaled = float(np.mean(density)), self.model.likelihood_.support == "real"
+        weight, scaled = scored.columns.get("weight"), self.model.likelihood_.support == "real"
+        log_density, average = metrics.average(density, weight), metrics.average(y, weight)
         gained = float(np.log(self.model.standardiser_.target_scale))
         return {
             "rows": scored.rows,
-            "rmse": metrics.rmse(y, mean),
-            "rmse_of_mean": metrics.rmse(y, np.full_like(y, y.mean())),
-            "mae": metrics.mae(y, mean),
-            "mae_of_median": metrics.mae(y, np.full_like(y, np.median(y))),
-            "r2": metrics.r2(y, mean),
+            "rmse": metrics.rmse(y, mean, weight),
+            "rmse_of_mean": metrics.rmse(y, np.full_like(y, average), weight),
+            "mae": metrics.mae(y, mean, weight),
+            "mae_of_median": metrics.mae(y, np.full_like(y, metrics.median(y, weight)), weight),
+            "r2": metrics.r2(y, mean, weight),
             "log_density": log_density,
-            "log_density_of_normal": _of_normal(y) if scaled else None,
+            "log_density_of_normal": _of_normal(y, weight) if scaled else None,
             "log_density_standardised": log_density + gained if scaled else None,
             "level": self.level,
-            "coverage": metrics.coverage(y, lower, upper),
+            "coverage": metrics.coverage(y, lower, upper, weight),
         }
 
     def pictures(self, scored: Scored) -> dict[str, Any]:
@@ -216,17 +234,17 @@ class Classification(AbstractKind):
 
     def measures(self, scored: Scored) -> Result:
         """Accuracy, also that of always saying the most frequent class of these rows; density; calibration."""
-        y, P = scored.columns["y"], self._probabilities(scored)
-        count = np.bincount(y, minlength=P.shape[1])
+        y, P, weight = scored.columns["y"], self._probabilities(scored), scored.columns.get("weight")
+        count = np.bincount(y, weight, minlength=P.shape[1])
         return {
             "rows": scored.rows,
-            "accuracy": metrics.accuracy(y, P),
+            "accuracy": metrics.accuracy(y, P, weight),
             "majority_class": str(self.model.classes_[count.argmax()]),
             "majority_accuracy": float(count.max() / count.sum()),
-            "log_density": float(np.mean(self.surprise(scored))),
-            "log_density_of_shares": float(np.log(count[y] / len(y)).mean()),
-            "brier": metrics.brier(y, P),
-            "calibration_error": metrics.calibration_error(y, P),
+            "log_density": metrics.average(self.surprise(scored), weight),
+            "log_density_of_shares": metrics.average(np.log(count[y] / count.sum()), weight),
+            "brier": metrics.brier(y, P, weight),
+            "calibration_error": metrics.calibration_error(y, P, weight=weight),
         }
 
     def pictures(self, scored: Scored) -> dict[str, Any]:
@@ -254,18 +272,9 @@ class Classification(AbstractKind):
         return P / P.sum(axis=1, keepdims=True)
 
 
-def exposures(frame: pd.DataFrame, name: str) -> np.ndarray:
-    """The column of exposures of a table. Raises TableError where one is no number above 0."""
-    E = number_target(frame, name, role="exposure")
-    for row in np.flatnonzero(~(E > 0))[:1]:
-        what = "no value" if np.isnan(E[row]) else f"{E[row]:g}"
-        raise TableError(f"the exposure {name!r} holds {what} in row {frame.index[row] + 1}; an exposure is above 0")
-    return E
-
-
-def _of_normal(y: np.ndarray) -> float | None:
+def _of_normal(y: np.ndarray, weight: np.ndarray | None) -> float | None:
     """The mean log density of y under the normal density with its own mean and standard deviation."""
-    std = float(metrics.rmse(y, np.full_like(y, y.mean())))
+    std = metrics.rmse(y, np.full_like(y, metrics.average(y, weight)), weight)
     return -0.5 * float(np.log(2 * np.pi)) - float(np.log(std)) - 0.5 if std > 0 else None
 
 

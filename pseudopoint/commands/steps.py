@@ -3,6 +3,7 @@
 import re
 import time
 from collections.abc import Collection
+from dataclasses import asdict
 from functools import partial
 from importlib import resources
 from pathlib import Path
@@ -12,9 +13,11 @@ import numpy as np
 import pandas as pd
 
 from pseudopoint.commands.about import about, chosen, kernel_variance, lengthscales
+from pseudopoint.commands.beside import Beside
+from pseudopoint.commands.beside import weights as weights_of
 from pseudopoint.commands.choice import choose_task
 from pseudopoint.commands.enough import advice
-from pseudopoint.commands.held_out import HeldOut, learned_encoder, rows_of, split
+from pseudopoint.commands.held_out import HeldOut, Rows, learned_encoder, rows_of, split
 from pseudopoint.commands.kinds import LEVEL, AbstractKind, Classification, Regression, Result, Scored
 from pseudopoint.commands.reporting import report_of
 from pseudopoint.estimators import GPClassifier, GPRegressor
@@ -24,8 +27,9 @@ from pseudopoint.files import check_place, make_folder
 from pseudopoint.optimise.result import Progress
 from pseudopoint.persistence import ModelFileError, describe, reading
 from pseudopoint.report import write_report
-from pseudopoint.tables import TableEncoder, TableError, read_table, table_chunks, write_chunks
+from pseudopoint.tables import TableEncoder, TableError, read_table, table_chunks, table_head, write_chunks
 from pseudopoint.tables import describe as in_words
+from pseudopoint.tables.formats import Format
 
 CHUNK_ROWS = 20_000
 DEMO, DEMO_TARGET = "concrete_demo.csv.gz", "strength_MPa"
@@ -71,13 +75,13 @@ def fit_table(
     make = partial(make_estimator, classes, settings, likelihood, random_state)
     rows = rows_of(frame, target, make(), classes, held_out, missing, weights, exposure)
     start = time.perf_counter()
-    measured = _fitted(make(), rows.train, rows.encoder, rows.weight, exposure, progress)
-    scored = _scored(measured.kind, rows.held_out, report is not None)
+    measured = _fitted(make(), rows.train, rows.encoder, rows.weight, rows.exposure, progress)
+    scored = _scored(measured.kind, rows, report is not None)
     refitted = refit and test is None and scored is not None and scored.rows > 0
     final, learned = measured, rows.learned
     if refitted:
-        encoder, learned = learned_encoder(rows.whole, target, classes, missing, exposure)
-        final = _fitted(make(), rows.whole, encoder, rows.weight, exposure, progress)
+        encoder, learned = learned_encoder(rows.whole, target, classes, missing, rows.exposure)
+        final = _fitted(make(), rows.whole, encoder, rows.weight, rows.exposure, progress)
     result = result_of(final.kind, len(final.y), why, time.perf_counter() - start, refitted)
     result["advice"] = advice(final.kind.model, final.X, final.y, final.weight)
     result["test"] = measured.kind.measures(scored) if scored is not None and scored.rows else None
@@ -106,7 +110,7 @@ def _fitted(
     frame: pd.DataFrame,
     encoder: TableEncoder,
     weight: pd.Series | None,
-    exposure: str | None,
+    exposure: Beside | None,
     progress: Progress | None,
 ) -> Fitted:
     """The model fitted to the rows of a table that has targets."""
@@ -118,8 +122,12 @@ def _fitted(
     return Fitted(kind, X, y, weights)
 
 
-def _scored(kind: AbstractKind, held_out: pd.DataFrame | None, keep: bool) -> Scored | None:
-    return None if held_out is None or not len(held_out) else kind.score([held_out], keep=keep)
+def _scored(kind: AbstractKind, rows: Rows, keep: bool) -> Scored | None:
+    if rows.held_out is None or not len(rows.held_out):
+        return None
+    weight = rows.held_weight
+    weigh = None if weight is None else lambda frame: weight.loc[frame.index].to_numpy()
+    return kind.score([rows.held_out], keep=keep, weigh=weigh)
 
 
 def result_of(kind: AbstractKind, rows: int, why: str, seconds: float, refitted: bool = False) -> Result:
@@ -139,22 +147,32 @@ def predict_table(model_file: str | Path, table: str | Path, out: str | Path, le
     kind, _ = load_model(model_file, level)
     rows, oddities = 0, []
     with write_chunks(out) as writer:
-        for frame in table_chunks(table, CHUNK_ROWS, kind.encoder):
+        for frame in table_chunks(table, CHUNK_ROWS, kind.encoder, kind.text):
             X, odd = kind.encoder.encode(frame)
             writer.append(kind.predictions(X, kind.exposures(frame)))
             rows, oddities = rows + len(frame), oddities + odd
     return {"rows": rows, "predictions": str(out), "columns": writer.columns, "notes": in_words(oddities)}
 
 
-def score_table(model_file: str | Path, table: str | Path, level: float = LEVEL) -> Result:
-    """How well a saved model predicts a table that holds the target: the measures of `Regression`, `Classification`."""
+def score_table(model_file: str | Path, table: str | Path, level: float = LEVEL, weights: str | None = None) -> Result:
+    """How well a saved model predicts a table that holds the target: the measures of `Regression`, `Classification`.
+    The column `weights` says how often each row counts."""
     kind, _ = load_model(model_file, level)
     tally = kind.tally()
-    scored = kind.score(table_chunks(table, CHUNK_ROWS, kind.encoder), tally.add)
+    weigh, text = weigher(table, weights, kind)
+    scored = kind.score(table_chunks(table, CHUNK_ROWS, kind.encoder, text), tally.add, weigh=weigh)
     if scored.rows == 0:
         why = "; ".join(scored.notes) or "it is missing in every row"
         raise TableError(f"no row has a target {kind.encoder.target_name!r} to score ({why}); give a table that has")
     return {"task": kind.task} | tally.result() | {"notes": scored.notes}
+
+
+def weigher(table: str | Path, name: str | None, kind: AbstractKind) -> tuple[Any, tuple[str, ...]]:
+    """What tells the weights of rows of a table, None without a column of them, and the columns to read as text."""
+    if name is None:
+        return None, kind.text
+    column = Beside.of(table_head(table), name)
+    return (lambda frame: weights_of(frame, column, kind.encoder.target_name)), (*kind.text, *column.text)
 
 
 def inspect_model(model_file: str | Path) -> Result:
@@ -232,7 +250,10 @@ def saved(kind: AbstractKind, result: Result, out, seen: float | int | None = No
     """Writes the model file, where asked for, and says where it is; `seen` counts rows by their weights."""
     if out is None:
         return {}
-    extra = {"encoder": kind.encoder.to_dict(), "exposure": kind.exposure}
+    extra: dict[str, Any] = {"encoder": kind.encoder.to_dict(), "exposure": None, "exposure_format": None}
+    if kind.exposure is not None:
+        format = kind.exposure.format
+        extra |= {"exposure": kind.exposure.name, "exposure_format": None if format is None else asdict(format)}
     extra |= {"seen": result["rows"] if seen is None else seen} | {
         name: result[name] for name in ("rows", "seconds", "test")
     }
@@ -262,7 +283,7 @@ def load_model(model_file: str | Path, level: float = LEVEL) -> tuple[AbstractKi
         )
     with reading(model_file):
         test = {RENAMED.get(name, name): value for name, value in (extra["test"] or {}).items()}
-        kind = (Classification if classes else Regression)(
-            model, restored(extra["encoder"]), level, extra.get("exposure")
-        )
+        name, format = extra.get("exposure"), extra.get("exposure_format")
+        exposure = None if name is None else Beside(name, None if format is None else Format(**format))
+        kind = (Classification if classes else Regression)(model, restored(extra["encoder"]), level, exposure)
         return kind, extra | {"test": test or None}

@@ -1,5 +1,6 @@
 """`fit` of tables that need not fit into memory, and the choice between that and a fit in memory."""
 
+import glob
 import os
 import time
 from collections.abc import Callable, Collection, Iterator
@@ -10,7 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from pseudopoint.commands.choice import implied_task
+from pseudopoint.commands.choice import implied_task, numbers_of, recognised
 from pseudopoint.commands.kinds import AbstractKind, Classification, Regression, Result
 from pseudopoint.commands.steps import CHUNK_ROWS, Fitted, check_places, make_estimator, reported, result_of, saved
 from pseudopoint.commands.steps import fit_table as fit_in_memory
@@ -26,14 +27,20 @@ from pseudopoint.tables import (
     table_chunks,
     table_head,
 )
-from pseudopoint.tables.learning import held_out
+from pseudopoint.tables.learning import held_out, sample_of
 from pseudopoint.tables.missing import without_words
 from pseudopoint.tables.source import table_bytes, table_files
+from pseudopoint.tables.target import require
 
 MOST_HELD_OUT = 100_000  # rows of a streamed table
 IN_MEMORY = {"test_from": "test-from", "test_last": "test-last", "time_column": "time", "weights": "weights"}
 IN_MEMORY |= {"exposure": "exposure"}
 SHARE = 0.7  # of the free memory that a fit in memory may take
+# Where Linux says how much memory a container may take, and takes: control groups of both versions.
+CONTAINER = [
+    ("/sys/fs/cgroup", "memory.max", "memory.current", "inactive_file"),
+    ("/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+]
 
 
 def fit_table(
@@ -54,20 +61,26 @@ def fit_table(
     Dask cluster whose workers hold the rows, `workers` a number of processes on this machine that do. A streamed fit
     holds out at most 100,000 rows. Raises TableError, FitError or ValueError, each with one sentence.
     """
-    several = len(table_files(table)) > 1 or Path(table).is_dir()
+    pattern = glob.has_magic(str(table)) and not Path(table).exists()  # which may match one file today, more tomorrow
+    several = pattern or Path(table).is_dir() or len(table_files(table)) > 1
     needed = several or checkpoint is not None or resume or cluster is not None or workers is not None
     if stream is False and needed:
         raise ValueError(
             "a checkpoint, a folder, several files and a cluster need a streamed fit: leave --no-stream out"
         )
-    if stream or needed or (stream is None and Path(table).exists() and table_bytes(table) > SHARE * _free_memory()):
+    if stream or needed or (stream is None and table_bytes(table) > SHARE * _free_memory()):
         places = {"checkpoint": checkpoint, "cluster": cluster, "workers": workers}
         return _fit_streamed(table, target, resume=resume, **places, **options)
     return fit_in_memory(table, target, **options)
 
 
 def _free_memory() -> float:
-    """Bytes that this process may still take; infinite where the system does not say."""
+    """Bytes that this process may still take, of the machine or of its container, whichever is less; infinite where the
+    system does not say."""
+    return min(_of_machine(), *(_of_container(Path(folder), *names) for folder, *names in CONTAINER))
+
+
+def _of_machine() -> float:
     try:
         lines = Path("/proc/meminfo").read_text().splitlines()
         return 1024.0 * next(int(line.split()[1]) for line in lines if line.startswith("MemAvailable"))
@@ -75,6 +88,18 @@ def _free_memory() -> float:
         names = getattr(os, "sysconf_names", {})
         known = "SC_PHYS_PAGES" in names
         return float(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")) if known else float("inf")
+
+
+def _of_container(folder: Path, limit: str, used: str, cache: str) -> float:
+    try:
+        most, now = ((folder / name).read_text().strip() for name in (limit, used))
+        lines = (folder / "memory.stat").read_text().splitlines()
+        files = next(
+            int(line.split()[1]) for line in lines if line.startswith(f"{cache} ")
+        )  # given back when asked for
+        return float(most) - float(now) + files if most != "max" else float("inf")
+    except (OSError, StopIteration, ValueError):
+        return float("inf")
 
 
 def _fit_streamed(
@@ -100,9 +125,9 @@ def _fit_streamed(
     """As `steps.fit_table`; a streamed fit is not repeated on all rows, whatever `refit` says."""
     _refuse_in_memory(settings, test_fraction)
     check_places(out, report)
-    classes, why = _task(table, target, task, likelihood, missing)
-    model = make_estimator(classes, settings, likelihood, random_state)
-    with _spread(cluster, workers) as spread, open_source(table, [target] if classes else [], missing) as files:
+    opened = _opened(table, target, task, likelihood, missing)
+    with _spread(cluster, workers) as spread, opened as (files, classes, why):
+        model = make_estimator(classes, settings, likelihood, random_state)
         source = spread(files)
         share = 0.0 if test is not None else min(test_fraction, MOST_HELD_OUT / len(source))
         at = Streaming(source, target, missing, share, checkpoint, resume, progress)
@@ -139,19 +164,43 @@ def _refuse_in_memory(settings: dict[str, Any], test_fraction: float) -> None:
             raise ValueError(f"--{name} needs the rows in memory: leave it out of a streamed fit")
 
 
-def _task(table, target: str, task: str, likelihood: str, missing: Collection[str]) -> tuple[bool, str]:
-    """Whether the target holds classes, and why: by what the user says, or by the first rows."""
+@contextmanager
+def _opened(
+    table: Any, target: str, task: str, likelihood: str, missing: Collection[str]
+) -> Iterator[tuple[TableSource, bool, str]]:
+    """The table, whether its target holds classes, and why: by what the user says, or by rows of many parts. In files
+    that are converted, a target of classes is text: the first rows say what it will be, and where they mislead, files
+    are converted again."""
     chosen, why = implied_task(task, likelihood)
-    if chosen != "auto":
-        return chosen == "classification", why
-    classes, reason = looks_like_classes(without_words(table_head(table), missing), target)
-    return classes, f"{reason} (in its first rows)"
+    auto, first = chosen == "auto", chosen == "classification"
+    if auto:
+        first, _ = looks_like_classes(without_words(table_head(table), missing), target)
+    with open_source(table, [target] if first else [], missing) as files:
+        found, why = _recognised(files, target, missing) if auto else (first, why)
+        if found == first:
+            yield files, found, why
+            return
+    with open_source(table, [target] if found else [], missing) as files:
+        yield files, found, why
+
+
+def _recognised(files: TableSource, target: str, missing: Collection[str]) -> tuple[bool, str]:
+    """Whether the target holds classes, and why, by a sample; two different numbers have to be all that there are."""
+    require(pd.DataFrame(columns=files.columns), [target])
+    frame, whole = sample_of(files, 0.0, 0, [target])
+    frame = without_words(frame, missing)
+    classes, why = recognised(frame, target)
+    two = set(numbers_of(frame, target)) if classes and not whole else set()
+    numbers = lambda i, part: set(numbers_of(without_words(part, missing), target))
+    if two and any(found - two for found in files.each(numbers, range(len(files.parts)), [target])):
+        return False, f"the target {target!r} holds more than two different numbers"
+    return classes, why if whole else f"{why} (in {len(frame):,} of its rows)"
 
 
 def _scored(kind: AbstractKind, source: Parts, share: float, test: str | Path | None, keep: bool):
     """The rows held out, or those of the test table; None if there are none."""
     if test is not None:
-        return kind.score(table_chunks(test, CHUNK_ROWS, kind.encoder), keep=keep)
+        return kind.score(table_chunks(test, CHUNK_ROWS, kind.encoder, kind.text), keep=keep)
     return kind.score(_held_out(source, share, kind.model.random_state), keep=keep) if share else None
 
 

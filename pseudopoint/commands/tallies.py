@@ -27,9 +27,10 @@ class Scored(NamedTuple):
 Measures = Callable[[Scored], Result]
 
 
-def _of_chunk(measures: Measures, columns: Columns) -> tuple[Result, int]:
+def _of_chunk(measures: Measures, columns: Columns) -> tuple[Result, int, float]:
+    """The measures of a chunk, its rows, and what they weigh together."""
     rows = len(columns["y"])
-    return measures(Scored(columns, rows, [])), rows
+    return measures(Scored(columns, rows, [])), rows, float(np.sum(columns.get("weight", np.ones(rows))))
 
 
 def _mean(a: Any, b: Any, share: float) -> Any:
@@ -52,23 +53,25 @@ class NumberTally:
     def __init__(self, measures: Measures, scale: float):
         self._measures, self._scale = measures, scale
         self._mean: Result = {}
-        self._rows, self._chunks, self._squares, self._y = 0, 0, 0.0, Moments()
+        self._normal = False
+        self._rows, self._chunks, self._weight, self._squares, self._y = 0, 0, 0.0, 0.0, Moments()
 
     def add(self, columns: Columns) -> None:
         """A chunk of rows."""
-        part, rows = _of_chunk(self._measures, columns)
-        self._rows, self._chunks = self._rows + rows, self._chunks + 1
-        self._mean = _averaged(self._mean, part, rows / self._rows)
+        part, rows, weight = _of_chunk(self._measures, columns)
+        self._rows, self._chunks, self._weight = self._rows + rows, self._chunks + 1, self._weight + weight
+        self._mean = _averaged(self._mean, part, weight / self._weight)
+        self._normal |= part["log_density_of_normal"] is not None  # a chunk of equal targets has none
         with np.errstate(over="ignore"):
-            self._squares += rows * (part["rmse"] / self._scale) ** 2
-            self._y += Moments.of(columns["y"] / self._scale)
+            self._squares += weight * (part["rmse"] / self._scale) ** 2
+            self._y += Moments.of(columns["y"] / self._scale, columns.get("weight"))
 
     def result(self) -> Result:
         """Of all rows."""
         r2 = 1.0 - self._squares / self._y.squares if self._y.squares else float(self._squares == 0.0)
-        rmse = self._scale * float(np.sqrt(self._squares / self._rows))
-        of_mean = self._scale * float(np.sqrt(self._y.squares / self._rows))
-        density = self._mean["log_density_of_normal"] is not None and of_mean > 0
+        rmse = self._scale * float(np.sqrt(self._squares / self._weight))
+        of_mean = self._scale * float(np.sqrt(self._y.squares / self._weight))
+        density = self._normal and of_mean > 0
         of_normal = -0.5 * float(np.log(2 * np.pi)) - float(np.log(of_mean)) - 0.5 if density else None
         of_median = self._mean["mae_of_median"] if self._chunks == 1 else None
         beside = {"rmse_of_mean": of_mean, "mae_of_median": of_median, "log_density_of_normal": of_normal}
@@ -82,16 +85,16 @@ class ClassTally:
     def __init__(self, measures: Measures, probabilities: Callable[[Scored], np.ndarray], classes: list[str]):
         self._measures, self._probabilities, self._classes = measures, probabilities, classes
         self._mean: Result = {}
-        self._rows, self._counts, self._gaps, self._binned = 0, np.zeros(len(classes), int), np.zeros(()), np.zeros(())
+        self._rows, self._counts, self._gaps, self._binned = 0, np.zeros(len(classes)), np.zeros(()), np.zeros(())
 
     def add(self, columns: Columns) -> None:
         """A chunk of rows."""
-        part, rows = _of_chunk(self._measures, columns)
+        part, rows, weight = _of_chunk(self._measures, columns)
         self._rows += rows
-        self._mean = _averaged(self._mean, part, rows / self._rows)
-        self._counts = self._counts + np.bincount(columns["y"], minlength=len(self._classes))
+        self._counts = self._counts + np.bincount(columns["y"], columns.get("weight"), len(self._classes))
+        self._mean = _averaged(self._mean, part, weight / float(self._counts.sum()))
         P = self._probabilities(Scored(columns, rows, []))
-        confidence, share, count = metrics.reliability(columns["y"], P, 15)
+        confidence, share, count = metrics.reliability(columns["y"], P, 15, columns.get("weight"))
         self._gaps = self._gaps + np.where(count > 0, count * (share - confidence), 0.0)
         self._binned = self._binned + count
 
@@ -99,8 +102,8 @@ class ClassTally:
         """Of all rows."""
         majority = {
             "majority_class": self._classes[self._counts.argmax()],
-            "majority_accuracy": float(self._counts.max() / self._rows),
-            "log_density_of_shares": -float(entr(self._counts / self._rows).sum()),
+            "majority_accuracy": float(self._counts.max() / self._counts.sum()),
+            "log_density_of_shares": -float(entr(self._counts / self._counts.sum()).sum()),
         }
         error = float(np.sum(np.abs(self._gaps)) / np.sum(self._binned))
         return self._mean | majority | {"rows": self._rows, "calibration_error": error}

@@ -7,9 +7,8 @@ import numpy as np
 import pandas as pd
 
 from pseudopoint.commands.about import about
-from pseudopoint.commands.held_out import weight_column
 from pseudopoint.commands.kinds import AbstractKind, Result
-from pseudopoint.commands.steps import CHUNK_ROWS, check_places, load_model, saved
+from pseudopoint.commands.steps import CHUNK_ROWS, check_places, load_model, saved, weigher
 from pseudopoint.estimators.notes import updated
 from pseudopoint.tables import TableError, table_chunks
 from pseudopoint.tables import describe as in_words
@@ -28,14 +27,15 @@ def update_table(
     check_places(out)
     model, target = kind.model, kind.encoder.target_name
     before, new, taught, dropped, oddities = model.notes_, 0, False, 0, []
-    for frame in table_chunks(table, CHUNK_ROWS, kind.encoder):
+    weigh, text = weigher(table, weights, kind)
+    for frame in table_chunks(table, CHUNK_ROWS, kind.encoder, text):
         y = kind.encoder.target(frame)
         there = ~np.asarray(pd.isna(y))
         dropped += int((~there).sum())
         frame, y = frame.loc[there], y[there]
         if len(frame):
             X, odd = _inputs(kind, frame, y)
-            weight = None if weights is None else weight_column(frame, weights, target).to_numpy()
+            weight = None if weigh is None else weigh(frame)
             new, oddities = new + len(frame), oddities + odd
             if weight is None or weight.any():  # rows that were never seen teach nothing
                 more = 0 if taught else new_inducing

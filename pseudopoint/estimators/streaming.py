@@ -29,8 +29,8 @@ TARGET = "the target"  # the name of y, where X and y are arrays
 
 class Streaming(NamedTuple):
     """What a fit to a source is given: the source, the target's name, words for gaps, the share of rows held out, the
-    folder of a checkpoint (or None), whether it resumes, progress, and labels whose numbers the target holds (None: it
-    is what it is)."""
+    folder of a checkpoint (or None), whether it resumes, progress, labels whose numbers the target holds (None: it is
+    what it is), and whether the target came beside the columns and not among them."""
 
     source: Parts
     target: str
@@ -40,12 +40,13 @@ class Streaming(NamedTuple):
     resume: bool = False
     progress: Progress | None = None
     labels: np.ndarray | None = None
+    arrays: bool = False
 
     def learned(self, settings: Settings, classes: bool, check: Callable = lambda y, rows: None) -> LearnedTable:
         """What one pass over the table tells."""
         given = self.missing, self.share, settings.seed, check
         learned = learn_table(self.source, self.target, classes, *given)
-        if self.target == TARGET:
+        if self.arrays and self.target == TARGET:
             _refuse_gaps(learned, self.source)
         return learned
 
@@ -62,8 +63,8 @@ def fit_streamed(model: Any, X: Any, y: Any, refused: dict[str, Any], checkpoint
             )
     if learned_by(model) is not None:
         raise ValueError("warm_start needs the rows in memory: fit a table by name with warm_start=False")
-    options = {"checkpoint": checkpoint, "resume": resume, "progress": progress}
     arrays = not isinstance(y, str)
+    options = {"checkpoint": checkpoint, "resume": resume, "progress": progress, "arrays": arrays}
     names = list(getattr(nw.from_native(X) if is_table(X) else X, "columns", ()))
     if arrays and not is_lazy(X):
         X, y = _checked(X, y)

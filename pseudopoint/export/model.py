@@ -27,7 +27,8 @@ def to_onnx(model: Any, path: Any, *, level: float = 0.9) -> list[str]:
     for numbers and strings for text; or X [N, D] of a model that was fitted to an array. Scaling, warps and all that
     predicts are inside, in float64. Outputs of a regression are mean and std [N], of real targets with normal noise and
     of ordinal levels also lower and upper, the ends of the central interval of probability `level`; of classes
-    predicted [N] and probability [N, C]. With a table their names begin with that of the target.
+    predicted [N] and probability [N, C]. With a table their names begin with that of the target, and end with "_" where
+    a column of the table has that name.
 
     Needs the package onnx. Raises ImportError without it, and ValueError for a model that computes what the export has
     no nodes for, such as a special function of a kernel of your own, or predictions that near rows correct.
@@ -71,8 +72,9 @@ def _graph(model: Any, level: float, labels: Any) -> tuple[list[str], bytes]:
         names, types, shapes = ["predicted", "probability"], [known.dtype, np.float64], [["N"], ["N", len(known)]]
         made = [best, *made]
     prefix = "" if encoder is None else f"{encoder.target_name}_"
+    columns = {column.name for column in inputs}
     outputs = [
-        helper.make_tensor_value_info(prefix + name, element_type(dtype), shape)
+        helper.make_tensor_value_info(_free(prefix + name, columns), element_type(dtype), shape)
         for name, dtype, shape in zip(names, types, shapes, strict=False)
     ]
     for output, value in zip(outputs, made, strict=True):
@@ -81,6 +83,13 @@ def _graph(model: Any, level: float, labels: Any) -> tuple[list[str], bytes]:
         inputs, outputs, {"classes": json.dumps(np.asarray(labels).tolist())} if labels is not None else {}
     )
     return [output.name for output in outputs], whole.SerializeToString()
+
+
+def _free(name: str, taken: set[str]) -> str:
+    """The name, with "_" at its end where an input has it."""
+    while name in taken:
+        name += "_"
+    return name
 
 
 def _parts(model: Any) -> tuple[Any, Any]:

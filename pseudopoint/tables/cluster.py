@@ -82,6 +82,8 @@ class DaskSource:
     `client` runs what is done to them; without one, parts are computed one after another in this process.
     """
 
+    separator = ""
+
     def __init__(self, delayed: Sequence[Any], columns, rows: Sequence[int], client: Any, read: Callable, notes=()):
         self._delayed, self._read = [part for part, count in zip(delayed, rows, strict=True) if count], read
         if not self._delayed:
@@ -258,7 +260,9 @@ def file_parts(source: TableSource, client: Any) -> DaskSource:
     """The parts of files, which the workers read: each has to see the files at the same paths."""
     (dask,) = _imported("dask")
     one = [dask.delayed(source.only(i), pure=False, traverse=False) for i in range(len(source.parts))]
-    return DaskSource(one, source.columns, [part.rows for part in source.parts], client, _of_file, source.notes)
+    placed = DaskSource(one, source.columns, [part.rows for part in source.parts], client, _of_file, source.notes)
+    placed.separator = source.separator
+    return placed
 
 
 def dask_source(X: Any, y: Any, target: str) -> tuple[DaskSource, str]:

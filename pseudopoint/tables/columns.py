@@ -11,7 +11,7 @@ from jaxtyping import Float64
 
 from pseudopoint.tables.formats import MAX_CATEGORIES, Format, Kind, Unit, has_zone, is_numeric, nearly_all, values_of
 from pseudopoint.tables.messages import Oddity, TableError, quoted_examples, row_count
-from pseudopoint.tables.missing import given, is_usual_word, text_of
+from pseudopoint.tables.missing import category_text, given, is_usual_word, kind_of_cells, text_of
 from pseudopoint.tables.moments import Order
 from pseudopoint.tables.numerals import Decimal, parse_numbers
 from pseudopoint.tables.remarks import remarks
@@ -104,7 +104,7 @@ def names_rows(texts: Sequence[str]) -> bool:
 
 
 def _learn_categories(name: str, series: pd.Series) -> tuple[Column | None, list[str]]:
-    cells = given(text_of(series))
+    cells = given(category_text(series))
     gaps = len(series) - len(cells)
     counts = Counter(cells)
     if not cells or (len(counts) == 1 and is_usual_word(np.array(cells[:1], object)).all()):
@@ -135,9 +135,12 @@ def _too_few_numbers(cells: list[str]) -> list[str]:
 
 
 def _encode_categories(column: Column, series: pd.Series) -> tuple[np.ndarray, np.ndarray, list[Oddity]]:
-    text = text_of(series)
+    text = category_text(series)
     missing = np.asarray(pd.isna(text))
-    codes = pd.Index(column.categories, dtype=object).get_indexer(pd.Index(text, dtype=object))
+    places = {category: place for place, category in enumerate(column.categories)}
+    if kind_of_cells(series) in "iuf":  # earlier versions learned 1 as "1.0" where a column had gaps
+        places = {category.removesuffix(".0"): place for category, place in places.items()} | places
+    codes = np.array([places.get(cell, -1) for cell in text], int)
     finding = "categories not seen in training"
     if len(column.categories) == MAX_CATEGORIES:  # training may have had them, but they were not kept
         finding = f"categories other than the {MAX_CATEGORIES} most frequent of training"

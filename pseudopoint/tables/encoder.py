@@ -85,9 +85,8 @@ class TableEncoder:
     @property
     def text_columns(self) -> tuple[str, ...]:
         """The columns that a CSV file must be read with as text, a target of classes among them."""
-        # As a number, 1.234 would not tell whether the file has 1.234 or 1.2340, and with a decimal comma it is 1234.
-        inputs = tuple(column.name for column in self.columns if _is_text(column.format))
-        text = self.classes or (self.target_format is not None and _is_text(self.target_format))
+        inputs = tuple(column.name for column in self.columns if column.format.is_text)
+        text = self.classes or (self.target_format is not None and self.target_format.is_text)
         return (*inputs, self.target_name) if text else inputs
 
     def inputs(self, frame: pd.DataFrame) -> tuple[Float64[np.ndarray, "N D"], list[str]]:
@@ -135,11 +134,6 @@ class TableEncoder:
             )
         except (KeyError, TypeError) as error:
             raise TableError(f"these fields describe no table encoder ({error}); use what to_dict made") from None
-
-
-def _is_text(format: Format) -> bool:
-    """Whether pandas, left alone, may read the cells of a CSV file in another way."""
-    return format.kind in ("category", "date", "time", "duration") or format.decimal == ","
 
 
 def _series(frame: pd.DataFrame, name: str) -> pd.Series:

@@ -38,6 +38,12 @@ class Format:
     order: moments.Order = ""
     unit: Unit = ""
 
+    @property
+    def is_text(self) -> bool:
+        """Whether pandas, left alone, may read the cells of a CSV file in another way: as a number, 1.234 would not
+        tell whether the file has 1.234 or 1.2340, and with a decimal comma it is 1234."""
+        return self.kind in ("category", "date", "time", "duration") or self.decimal == ","
+
 
 def look(series: pd.Series) -> Reading:
     """The `Format` of a column: by its type, or by its cells if the type leaves it open.

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import partial, reduce
 from typing import NamedTuple, cast
 
 import numpy as np
@@ -13,7 +13,7 @@ from pseudopoint.tables.columns import Column, refuse_infinite
 from pseudopoint.tables.encoder import TableEncoder
 from pseudopoint.tables.formats import MAX_CATEGORIES, values_of
 from pseudopoint.tables.messages import TableError, row_count
-from pseudopoint.tables.missing import text_of, without_words
+from pseudopoint.tables.missing import category_text, without_words
 from pseudopoint.tables.source import Parts
 from pseudopoint.tables.target import drop_missing_target, tidy
 
@@ -25,21 +25,23 @@ HELD_OUT = 7  # of the generators that hold rows out
 
 @dataclass(frozen=True)
 class Moments:
-    """Number, mean and sum of squared deviations of some numbers, and the least and greatest of them."""
+    """Number, or weight, mean and sum of squared deviations of some numbers, and the least and greatest of them."""
 
-    count: int = 0
+    count: int | float = 0
     mean: float = 0.0
     squares: float = 0.0
     least: float = np.inf
     most: float = -np.inf
 
     @classmethod
-    def of(cls, values: np.ndarray) -> "Moments":
-        """Of an array [n]."""
+    def of(cls, values: np.ndarray, weight: np.ndarray | None = None) -> "Moments":
+        """Of an array [n] whose numbers count by their weights [n], by default 1."""
         if not len(values):
             return cls()
-        mean = float(np.mean(values))
-        return cls(len(values), mean, float(np.sum((values - mean) ** 2)), float(values.min()), float(values.max()))
+        mean, squares = float(np.average(values, weights=weight)), (values - np.average(values, weights=weight)) ** 2
+        total = float(len(values) if weight is None else np.sum(weight))
+        of_all = float(np.sum(squares if weight is None else weight * squares))
+        return cls(total, mean, of_all, float(values.min()), float(values.max()))
 
     def __add__(self, other: "Moments") -> "Moments":
         """Of both together (Chan, Golub and LeVeque 1979)."""
@@ -93,15 +95,16 @@ def learn_table(
     `held_out`. `check` is given every target of numbers and the numbers of its rows, from 1. `TableError` as
     `TableEncoder.learn`.
     """
-    frame, whole = _sample(source, share, seed)
+    frame, whole = sample_of(source, share, seed)
     frame, _ = drop_missing_target(frame, target, classes, missing)
     encoder, notes = TableEncoder.learn(frame, target, classes, missing)
     tallies = [_Tally(column) for column in encoder.columns]
-    counts, of_target, labels = np.zeros(len(source.parts), int), Moments(), Counter()
+    counts, of_target, labels, dropped = np.zeros(len(source.parts), int), Moments(), Counter(), 0
     columns = [encoder.target_name, *(column.name for column in encoder.columns)]
     counted = source.each(partial(_counted, encoder, share, seed, check), range(len(source.parts)), columns)
-    for i, (rows, moments, texts, parts) in enumerate(counted):
+    for i, (rows, gaps, moments, texts, parts) in enumerate(counted):
         counts[i] = rows
+        dropped += gaps
         of_target += moments
         labels.update(texts)
         for tally, part in zip(tallies, parts, strict=True):
@@ -111,7 +114,6 @@ def learn_table(
         raise TableError(f"the target {target!r} is missing in every row; name a column that holds values")
     encoder = replace(encoder, columns=tuple(tally.column() for tally in tallies))
     mean, spread = (np.concatenate(parts) for parts in zip(*(tally.moments(N) for tally in tallies), strict=True))
-    dropped = len(source) - N if not share else 0
     said = [*source.notes, *([f"{row_count(dropped)} were dropped because the target is missing"] if dropped else [])]
     said += notes if whole else [f"{note} (of a sample of {len(frame):,} rows)" for note in notes]
     said += [] if whole else [note for tally in tallies for note in tally.notes(N)]
@@ -120,11 +122,13 @@ def learn_table(
 
 def _counted(
     encoder: TableEncoder, share: float, seed: int, check: Callable, i: int, frame: pd.DataFrame
-) -> tuple[int, Moments, Counter, list["_Tally"]]:
-    """What is counted of a part: its rows that have a target and are not held out, their targets, and each column."""
+) -> tuple[int, int, Moments, Counter, list["_Tally"]]:
+    """What is counted of a part: its rows that have a target and are not held out, those without one, held out or not,
+    the targets, and each column."""
     frame = without_words(tidy(frame), encoder.missing)
     y = encoder.target(frame)
     there = ~np.asarray(pd.isna(y))
+    gaps = int((~there).sum())
     if not encoder.classes:
         check(y[there], np.asarray(frame.index)[there] + 1)
     there &= ~held_out(len(frame), i, share, seed)
@@ -133,18 +137,37 @@ def _counted(
     for tally in tallies:
         tally.count(rows)
     classes = encoder.classes
-    return len(rows), Moments() if classes else Moments.of(y), Counter(y.tolist() if classes else ()), tallies
+    return len(rows), gaps, Moments() if classes else Moments.of(y), Counter(y.tolist() if classes else ()), tallies
 
 
-def _sample(source: Parts, share: float, seed: int) -> tuple[pd.DataFrame, bool]:
-    """At most `SAMPLE_ROWS` rows that are not held out, and whether they are all."""
+def sample_of(
+    source: Parts, share: float, seed: int, columns: Collection[str] | None = None
+) -> tuple[pd.DataFrame, bool]:
+    """At most `SAMPLE_ROWS` rows that are not held out, of some columns or all, and whether they are all."""
     whole = len(source) <= SAMPLE_ROWS
     parts = range(len(source.parts))
     if not whole and len(parts) > SAMPLE_PARTS:
         parts = np.linspace(0, len(parts) - 1, SAMPLE_PARTS).astype(int).tolist()
     rows = sum(source.parts[i].rows for i in parts)
     portion = 1.0 if whole else SAMPLE_ROWS / rows
-    return pd.concat(list(source.each(partial(_sampled, share, seed, portion), parts))), whole
+    frame = _together(list(source.each(partial(_sampled, share, seed, portion), parts, columns)))
+    frame.attrs["separator"] = source.separator  # which pandas drops where it joins parts
+    return frame, whole
+
+
+def _together(frames: list[pd.DataFrame]) -> pd.DataFrame:
+    """The rows of parts of a table. A column of pandas' categories stays one if the parts have different ones, of which
+    `pd.concat` would make text."""
+    for name in frames[0].columns:
+        columns = [frame[name] for frame in frames]
+        if any(isinstance(column.dtype, pd.CategoricalDtype) for column in columns):
+            columns = [column.astype("category") for column in columns]
+            known = reduce(pd.Index.union, (column.cat.categories for column in columns))
+            frames = [
+                frame.assign(**{name: column.cat.set_categories(known)})
+                for frame, column in zip(frames, columns, strict=True)
+            ]
+    return pd.concat(frames)
 
 
 def _sampled(share: float, seed: int, portion: float, i: int, frame: pd.DataFrame) -> pd.DataFrame:
@@ -166,7 +189,7 @@ class _Tally:
         """The rows of a part."""
         column, series = self.learned, cast(pd.Series, frame[self.learned.name])
         if column.kind == "category":
-            text = text_of(series)
+            text = category_text(series)
             self.texts = Counter(text[~np.asarray(pd.isna(text))].tolist())
             self.gaps = len(text) - self.texts.total()
             return

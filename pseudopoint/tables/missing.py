@@ -36,6 +36,21 @@ def text_of(series: pd.Series) -> Cells:
         return np.array([None if missing else str(cell).strip() or None for cell, missing in cells], object)
 
 
+def kind_of_cells(series: pd.Series) -> str:
+    """NumPy's letter for the type of the cells, of pandas' categories for theirs: "f" for floats, "i", "u", …"""
+    dtype = series.dtype.categories.dtype if isinstance(series.dtype, pd.CategoricalDtype) else series.dtype
+    return dtype.kind
+
+
+def category_text(series: pd.Series) -> Cells:
+    """`text_of` a column of categories, in which whole numbers have no decimals: a gap makes pandas turn 1 into 1.0,
+    which is the same category."""
+    text = text_of(series)
+    if kind_of_cells(series) == "f":
+        text = np.array([cell.removesuffix(".0") if cell is not None else None for cell in text], object)
+    return text
+
+
 def given(cells: Cells) -> list[str]:
     """The texts that are there."""
     return [cell for cell in cells if cell is not None]

@@ -22,6 +22,7 @@ MONTH += r"oct(?:ober)?|nov(?:ember)?|dec(?:ember)?)\.?"
 CLOCK = r"(?P<hour>\d{1,3}):(?P<minute>[0-5]\d)(?::(?P<second>[0-5]\d(?:\.\d+)?))?(?: ?(?P<half>[ap])\.?m\.?)?"
 TIME = re.compile(CLOCK, re.IGNORECASE)
 ISO = re.compile(r"\d{4}-\d\d-\d\d")
+FINER = re.compile(r"([.,]\d{6})\d+")
 # Of two-digit years, "01.02.24" and "1/2/24" are dates, but "1.2.24" may be a version.
 SHAPE = r"(?=\d+/|\d\d[.-]\d\d[.-]|\d+[.-]\d+[.-]\d{4})"
 PARTS = SHAPE + r"(?P<first>\d{1,2})(?P<mark>[./-])(?P<second_part>\d{1,2})(?P=mark)(?P<year>\d{4}|\d\d)"
@@ -77,7 +78,8 @@ def parse_dates(text: Cells, order: Order) -> Float64[np.ndarray, "N"]:
     time may follow. The two-digit years 69, …, 99 are in the twentieth century, the others in this one.
     """
     # pandas alone would also read 2024 and 20240131 as dates.
-    iso = [cell if cell and ISO.match(cell) else None for cell in text]
+    # No finer than microseconds, as `days` is: one cell in nanoseconds makes pandas lose all years far from 1970.
+    iso = [FINER.sub(r"\1", cell) if cell and ISO.match(cell) else None for cell in text]
     values = days(pd.to_datetime(iso, format="ISO8601", utc=True, errors="coerce"))
     return values if order == "" else np.where(np.isnan(values), _each(text, lambda cell: _date(cell, order)), values)
 

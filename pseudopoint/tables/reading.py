@@ -49,7 +49,7 @@ def read_table(path: str | PathLike[str], text: Collection[str] = (), missing: C
             frame = pd.read_csv(**options)
             frame.attrs["separator"] = options["sep"]
     if frame.empty:
-        raise _no_rows(path)
+        raise no_rows(path)
     return without_words(frame, missing)
 
 
@@ -62,15 +62,25 @@ def read_chunks(
     become gaps when it encodes. The index counts the rows of the whole table. `TableError` as `read_table`, at the
     first chunk or at the damage.
     """
-    path, start = Path(path), 0
+    found = False
+    for frame in chunks_of(Path(path), rows, encoder, missing):
+        found = True
+        yield frame
+    if not found:
+        raise no_rows(path)
+
+
+def chunks_of(
+    path: Path, rows: int, encoder: TableEncoder, missing: Collection[str] = (), text: Collection[str] = ()
+) -> Iterator[pd.DataFrame]:
+    """`read_chunks` of a file that may have no rows; the columns named in `text` are text too."""
+    start = 0
     with named_errors(path):
         words = [*missing] if table_suffix(path) == ".parquet" else [*missing, *encoder.csv_missing]
-        for frame in _chunks(path, rows, encoder.text_columns):
+        for frame in _chunks(path, rows, [*encoder.text_columns, *text]):
             if not frame.empty:
                 yield without_words(frame.set_index(pd.RangeIndex(start, start + len(frame))), words)
                 start += len(frame)
-    if start == 0:
-        raise _no_rows(path)
 
 
 def table_suffix(path: Path) -> str:
@@ -192,7 +202,8 @@ def _csv_header(path: Path, start: str, separator: str) -> list[str]:
     return names
 
 
-def _no_rows(path: Path) -> TableError:
+def no_rows(path: str | PathLike[str]) -> TableError:
+    """The error of a table without rows."""
     return TableError(f"{path}: the table has a header but no rows; check that it was written completely")
 
 

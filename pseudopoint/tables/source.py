@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, NamedTuple, Protocol, TypeVar, cast, runtime_checkable
+from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 import pandas as pd
@@ -17,7 +17,8 @@ import pyarrow.parquet as pq
 
 from pseudopoint.tables.encoder import TableEncoder
 from pseudopoint.tables.messages import TableError, refuse_repeated
-from pseudopoint.tables.reading import SUFFIXES, csv_options, named_errors, open_parquet, read_chunks, table_suffix
+from pseudopoint.tables.reading import SUFFIXES, chunks_of, named_errors, no_rows, open_parquet, table_suffix
+from pseudopoint.tables.scratch import convert, csv_chunks, refuse_different
 
 PART_ROWS = 65_536  # of a table of Arrow, and of the row groups of a scratch file
 AHEAD = 1  # parts read ahead of the one in use
@@ -44,6 +45,7 @@ class Parts(Protocol):
     parts: tuple[Part, ...]
     columns: tuple[str, ...]
     notes: tuple[str, ...]
+    separator: str  # of the cells in CSV files, if there are any and they agree; else ""
 
     def __len__(self) -> int: ...
 
@@ -66,8 +68,16 @@ class TableSource:
     `notes` say what was made of the files. `open_source` makes one.
     """
 
-    def __init__(self, parts: Sequence[Part], columns: Sequence[str], read: Callable[..., pa.Table], notes=()):
+    def __init__(
+        self,
+        parts: Sequence[Part],
+        columns: Sequence[str],
+        read: Callable[..., pa.Table],
+        notes=(),
+        separator: str = "",
+    ):
         self.parts, self.columns, self.notes, self._read = tuple(parts), tuple(columns), tuple(notes), read
+        self.separator = separator
         self.starts = np.concatenate([[0], np.cumsum([part.rows for part in parts])]).astype(int)
 
     def __len__(self) -> int:
@@ -131,22 +141,31 @@ def table_files(table: Any) -> list[Path]:
 
 
 def table_head(table: Source) -> pd.DataFrame:
-    """The first rows of a table, at most about 65,536, read as the whole would be."""
-    file = table_files(table)[0]
-    if table_suffix(file) == ".parquet":
-        with named_errors(file), open_parquet(file) as opened:
-            batch = next(opened.iter_batches(batch_size=PART_ROWS), None)
-            return pd.DataFrame() if batch is None else batch.to_pandas(ignore_metadata=True)
-    return next(_csv_chunks(file, {}, ()), pd.DataFrame())
-
-
-def table_chunks(table: Source, rows: int, encoder: TableEncoder) -> Iterator[pd.DataFrame]:
-    """`read_chunks` of all files of a table, one after another."""
-    root = _root(table)
+    """The first rows of a table, at most about 65,536, read as the whole would be: of its first file that has any."""
+    frame = pd.DataFrame()
     for file in table_files(table):
+        if table_suffix(file) == ".parquet":
+            with named_errors(file), open_parquet(file) as opened:
+                batch = next(opened.iter_batches(batch_size=PART_ROWS), None)
+                rows = opened.schema_arrow.empty_table() if batch is None else batch
+                frame = rows.to_pandas(ignore_metadata=True)
+        else:
+            frame = next(csv_chunks(file, PART_ROWS, {}, ()), pd.DataFrame())
+        if len(frame):
+            break
+    return frame
+
+
+def table_chunks(table: Source, rows: int, encoder: TableEncoder, text: Collection[str] = ()) -> Iterator[pd.DataFrame]:
+    """`read_chunks` of all files of a table, one after another. `TableError` if none of them has a row."""
+    root, files, found = _root(table), table_files(table), False
+    for file in files:
         constants = dict(_constants(file, root))
-        for frame in read_chunks(file, rows, encoder):
+        for frame in chunks_of(file, rows, encoder, text=text):
+            found = True
             yield frame.assign(**constants) if constants else frame
+    if not found:
+        raise no_rows(files[0])
 
 
 def table_bytes(table: Source) -> float:
@@ -174,7 +193,7 @@ def open_source(table: Source, text: Collection[str] = (), missing: Collection[s
     if not is_source(table):
         raise TableError(f"a {type(table).__name__} is no table: give a path, a glob, a table of Arrow or a DataFrame")
     if isinstance(table, pd.DataFrame):
-        table = pa.Table.from_pandas(table.rename(columns=str), preserve_index=False)
+        table = _in_arrow(table.rename(columns=str))
     if isinstance(table, pa.Table):
         yield _of_arrow(table)
         return
@@ -187,10 +206,10 @@ def open_source(table: Source, text: Collection[str] = (), missing: Collection[s
     else:
         with TemporaryDirectory(prefix="pseudopoint-") as folder:
             scratch = Path(folder) / "table.parquet"
-            _convert(files, scratch, text, missing)
+            separator = convert(files, scratch, PART_ROWS, text, missing)
             size = scratch.stat().st_size / 1e6
             note = f"CSV was converted into a scratch file of {size:,.1f} MB in {folder}, which is removed at the end"
-            yield _of_parquet([scratch], None, (note,))
+            yield _of_parquet([scratch], None, (note,), separator)
 
 
 def read_ahead(read: Callable[[int], T], order: Sequence[int]) -> Iterator[T]:
@@ -219,6 +238,20 @@ def _root(table: Any) -> Path | None:
     return path if path.is_dir() else None
 
 
+def _in_arrow(frame: pd.DataFrame) -> pa.Table:
+    """`TableError`, which names the column, where its cells are of several kinds or of one that Arrow has not."""
+    refuse_repeated(frame.columns)
+    for name in frame.columns:
+        try:
+            pa.array(frame[name], from_pandas=True)
+        except pa.ArrowException as error:
+            reason = str(error).splitlines()[0]
+            raise TableError(
+                f"the column {name!r} cannot be read part by part ({reason}): make its cells all text, or all numbers"
+            ) from None
+    return pa.Table.from_pandas(frame, preserve_index=False)
+
+
 def _of_arrow(table: pa.Table) -> TableSource:
     refuse_repeated(table.column_names)
     starts = range(0, table.num_rows, PART_ROWS)
@@ -245,7 +278,7 @@ def arrays_source(X: np.ndarray, y: np.ndarray, target: str) -> TableSource:
     return TableSource(parts, names, read)
 
 
-def _of_parquet(files: list[Path], root: Path | None, notes: tuple[str, ...] = ()) -> TableSource:
+def _of_parquet(files: list[Path], root: Path | None, notes: tuple[str, ...] = (), separator: str = "") -> TableSource:
     parts: list[Part] = []
     first: dict[str, str] = {}
     for file in files:
@@ -255,14 +288,14 @@ def _of_parquet(files: list[Path], root: Path | None, notes: tuple[str, ...] = (
                 key: "" for key, _ in constants
             }
             first = first or columns
-            _refuse_different(file, columns, files[0], first)
+            refuse_different(file, columns, files[0], first)
             for name, kind in columns.items():  # a column of gaps alone may be of any kind
                 first[name] = first[name] or kind
             sizes = [opened.metadata.row_group(i).num_rows for i in range(opened.num_row_groups)]
         parts += [Part(str(file), i, rows, constants) for i, rows in enumerate(sizes) if rows]
     if not parts:
         raise TableError(f"{files[0]}: the table has no rows; check that it was written completely")
-    return TableSource(_typed(parts), list(first), _Reader(), notes)
+    return TableSource(_typed(parts), list(first), _Reader(), notes, separator)
 
 
 class _Reader:
@@ -310,61 +343,3 @@ def _kind(type: pa.DataType) -> str:
         "dates": lambda type: pa.types.is_timestamp(type) or pa.types.is_date(type),
     }
     return next((kind for kind, test in tests.items() if test(type)), str(type))
-
-
-def _refuse_different(file: Path, columns: dict[str, str], other: Path, first: dict[str, str]) -> None:
-    """`TableError` where the files of one table have different columns, or cells of different kinds."""
-    for name in sorted(columns.keys() ^ first.keys()):
-        has, lacks = (file, other) if name in columns else (other, file)
-        raise TableError(
-            f"{lacks}: lacks the column {name!r}, which {has} has; files of one table have the same columns"
-        )
-    for name, kind in columns.items():
-        if kind and first[name] and kind != first[name]:
-            raise TableError(
-                f"{file}: the column {name!r} holds {kind}, but in {other} {first[name]}; "
-                "files of one table have the same types"
-            )
-
-
-def _convert(files: list[Path], scratch: Path, text: Collection[str], missing: Collection[str]) -> None:
-    """One Parquet file of all CSV files: numbers and true/false values as such where all cells of a column are, else
-    text."""
-    kinds: dict[str, set[str]] = {}
-    for file in files:
-        for frame in _csv_chunks(file, dict.fromkeys(text, str), missing):
-            for name, dtype in frame.dtypes.items():
-                kinds.setdefault(str(name), set()).update(_csv_kind(cast(pd.Series, frame[name]), dtype))
-            names = list(frame.columns)
-            if set(names) != set(kinds):
-                _refuse_different(file, dict.fromkeys(names, ""), files[0], dict.fromkeys(kinds, ""))
-    types = {name: _csv_type({"O"} if name in text else found) for name, found in kinds.items()}
-    schema = pa.schema([(name, arrow) for name, (_, arrow) in types.items()])
-    with pq.ParquetWriter(scratch, schema) as writer:
-        for file in files:
-            for frame in _csv_chunks(file, {name: read for name, (read, _) in types.items()}, missing):
-                writer.write_table(pa.Table.from_pandas(frame, schema=schema, preserve_index=False))
-
-
-def _csv_chunks(file: Path, types: dict[str, Any], missing: Collection[str]) -> Iterator[pd.DataFrame]:
-    with named_errors(file):
-        options = csv_options(file, [])
-        words = [*options.pop("na_values"), *missing]
-        dtypes = {**types, **options.pop("dtype")}
-        with cast(Any, pd.read_csv(chunksize=PART_ROWS, na_values=words, dtype=dtypes, **options)) as reader:
-            yield from reader
-
-
-def _csv_kind(series: pd.Series, dtype: Any) -> set[str]:
-    if series.isna().all():
-        return set()
-    return {dtype.kind if dtype.kind in "iufb" else "O"}
-
-
-def _csv_type(found: set[str]) -> tuple[Any, pa.DataType]:
-    """How pandas reads a column, and its type in the scratch file."""
-    if found == {"b"}:
-        return "boolean", pa.bool_()
-    if found and found <= {"i", "u", "f"}:
-        return np.float64, pa.float64()
-    return str, pa.string()

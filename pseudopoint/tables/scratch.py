@@ -1,0 +1,77 @@
+"""CSV files as one Parquet file in a scratch folder, which is read part by part as other Parquet files are."""
+
+from collections.abc import Collection, Iterator
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from pseudopoint.tables.messages import TableError
+from pseudopoint.tables.reading import csv_options, named_errors
+
+
+def convert(files: list[Path], scratch: Path, rows: int, text: Collection[str], missing: Collection[str]) -> str:
+    """One Parquet file of all CSV files: numbers and true/false values as such where all cells of a column are, else
+    text, in groups of so many rows. Returns their separator, "" if they differ in it."""
+    kinds: dict[str, set[str]] = {}
+    separators: set[str] = set()
+    for file in files:
+        for frame in csv_chunks(file, rows, dict.fromkeys(text, str), missing):
+            separators.add(frame.attrs["separator"])
+            for name, dtype in frame.dtypes.items():
+                kinds.setdefault(str(name), set()).update(_csv_kind(cast(pd.Series, frame[name]), dtype))
+            names = list(frame.columns)
+            if set(names) != set(kinds):
+                refuse_different(file, dict.fromkeys(names, ""), files[0], dict.fromkeys(kinds, ""))
+    types = {name: _csv_type({"O"} if name in text else found) for name, found in kinds.items()}
+    schema = pa.schema([(name, arrow) for name, (_, arrow) in types.items()])
+    with pq.ParquetWriter(scratch, schema) as writer:
+        for file in files:
+            for frame in csv_chunks(file, rows, {name: read for name, (read, _) in types.items()}, missing):
+                writer.write_table(pa.Table.from_pandas(frame, schema=schema, preserve_index=False))
+    return separators.pop() if len(separators) == 1 else ""
+
+
+def csv_chunks(file: Path, rows: int, types: dict[str, Any], missing: Collection[str]) -> Iterator[pd.DataFrame]:
+    """The rows of a CSV file, so many at a time, columns of these types; `attrs["separator"]` keeps the separator."""
+    with named_errors(file):
+        options = csv_options(file, [])
+        words = [*options.pop("na_values"), *missing]
+        dtypes = {**types, **options.pop("dtype")}
+        with cast(Any, pd.read_csv(chunksize=rows, na_values=words, dtype=dtypes, **options)) as reader:
+            for frame in reader:
+                frame.attrs["separator"] = options["sep"]
+                yield frame
+
+
+def _csv_kind(series: pd.Series, dtype: Any) -> set[str]:
+    if series.isna().all():
+        return set()
+    return {dtype.kind if dtype.kind in "iufb" else "O"}
+
+
+def _csv_type(found: set[str]) -> tuple[Any, pa.DataType]:
+    """How pandas reads a column, and its type in the scratch file."""
+    if found == {"b"}:
+        return "boolean", pa.bool_()
+    if found and found <= {"i", "u", "f"}:
+        return np.float64, pa.float64()
+    return str, pa.string()
+
+
+def refuse_different(file: Path, columns: dict[str, str], other: Path, first: dict[str, str]) -> None:
+    """`TableError` where the files of one table have different columns, or cells of different kinds."""
+    for name in sorted(columns.keys() ^ first.keys()):
+        has, lacks = (file, other) if name in columns else (other, file)
+        raise TableError(
+            f"{lacks}: lacks the column {name!r}, which {has} has; files of one table have the same columns"
+        )
+    for name, kind in columns.items():
+        if kind and first[name] and kind != first[name]:
+            raise TableError(
+                f"{file}: the column {name!r} holds {kind}, but in {other} {first[name]}; "
+                "files of one table have the same types"
+            )
