@@ -93,14 +93,17 @@ def take(data: Dataset, rows: Int[np.ndarray, "*C B"]) -> Dataset:
     return jax.tree.map(lambda x: np.asarray(x)[rows], data)
 
 
+COUNTED = 2.0**53  # beyond which not all whole numbers are floats
+
+
 def times_drawn(weight: np.ndarray, size: int, seed: int) -> Int[np.ndarray, " N"] | None:
-    """How often each row is among `size` rows, of those that the weights count; None where weights are all 1, or not
-    whole numbers.
+    """How often each row is among `size` rows, of those that the weights count; None where weights are all 1, not whole
+    numbers, or so large that they cannot be counted.
 
     Otherwise a few rows that were seen very often would be in a sample with all of their weight, or not at all, and
     neither is what the data look like.
     """
-    if np.all(weight == 1) or np.any(weight != np.round(weight)):
+    if np.all(weight == 1) or np.any(weight != np.round(weight)) or not np.sum(weight) < COUNTED:
         return None
     ends = np.cumsum(weight, dtype=np.int64)
     drawn = np.random.default_rng(seed).choice(ends[-1], min(size, ends[-1]), replace=False, shuffle=False)
@@ -241,9 +244,11 @@ class Standardiser(eqx.Module):
         """
         target = (0.0, 1.0)
         if scale_target:
-            (mean,), (spread,) = (part.tolist() for part in _moments(y[:, None], weight))
+            (mean,), (spread,) = (part.tolist() for part in means_and_spreads(y[:, None], weight))
             target = mean, spread
-        return Standardiser.of_moments(_moments(X, weight), X[weight > 0], target, scale_inputs, ignore_constant)
+        return Standardiser.of_moments(
+            means_and_spreads(X, weight), X[weight > 0], target, scale_inputs, ignore_constant
+        )
 
     @staticmethod
     def of_moments(
@@ -317,7 +322,7 @@ class Standardiser(eqx.Module):
             return (y - self.target_mean) / self.target_scale
 
 
-def _moments(columns: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def means_and_spreads(columns: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Weighted means and standard deviations. Powers of two scale the columns, so that squares neither overflow nor
     underflow."""
     _, exponent = np.frexp(np.max(np.abs(columns), axis=0, initial=0.0))
@@ -328,7 +333,7 @@ def _moments(columns: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, np.nd
 
 def near_rows(X: np.ndarray) -> Bool[np.ndarray, " N"]:
     """The rows of X [N, D] that are far from the others in no column, in the sense of `Standardiser`."""
-    mean, scale = _without_far_rows(X, *_moments(X, np.ones(len(X))))
+    mean, scale = _without_far_rows(X, *means_and_spreads(X, np.ones(len(X))))
     with np.errstate(over="ignore"):
         return np.all(np.abs(X - mean) <= max(FAR, len(X) ** 0.5) * np.maximum(scale, TINY), axis=1)
 

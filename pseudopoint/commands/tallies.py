@@ -68,9 +68,8 @@ class NumberTally:
 
     def result(self) -> Result:
         """Of all rows."""
-        r2 = 1.0 - self._squares / self._y.squares if self._y.squares else float(self._squares == 0.0)
-        rmse = self._scale * float(np.sqrt(self._squares / self._weight))
-        of_mean = self._scale * float(np.sqrt(self._y.squares / self._weight))
+        rmse, of_mean = self._scale * float(np.sqrt(self._squares / self._weight)), self._scale * self._y.spread
+        r2 = 1.0 - (rmse / of_mean) ** 2 if of_mean else float(rmse == 0.0)
         density = self._normal and of_mean > 0
         of_normal = -0.5 * float(np.log(2 * np.pi)) - float(np.log(of_mean)) - 0.5 if density else None
         of_median = self._mean["mae_of_median"] if self._chunks == 1 else None

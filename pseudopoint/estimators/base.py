@@ -114,7 +114,7 @@ class AbstractEstimator(TakesMoreRows, BaseEstimator):
 
     def _numbered(self, y):
         """Of a target given beside its rows, part by part: its labels, or None where it has none, and what is read."""
-        return None, y
+        return None, y.astype(np.float64) if isinstance(y, np.ndarray) and y.dtype.kind == "b" else y
 
     def fit_encoded(self, encoder: Any, X, y, sample_weight=None, progress: Progress | None = None, **columns):
         """`fit` to inputs X [N, D] and a target y [N] that a `tables.TableEncoder` made of a table; the command line's
@@ -279,13 +279,13 @@ class AbstractEstimator(TakesMoreRows, BaseEstimator):
 
         f is what `likelihood_` describes the target by, p(y | f), its constant mean included: a logarithm of the rate
         for counts, log odds for two classes, without what near rows tell. For a real target (of "heteroscedastic", the
-        first column) it is in the units of y, and the standard deviation is that of `predict` without noise.
+        first column) it is in the units of y, under a warp w⁻¹(f), and its deviation that of `predict` without noise.
         """
-        rows, s = self._inputs(X), self.standardiser_
-        values = evaluate(self, predictive.latent_of_target if return_std else predictive.latent_mean, rows)
-        mean, variances = (values[0], [values[1]]) if return_std else (values, [])
+        rows, s, warped = self._inputs(X), self.standardiser_, self.likelihood_.warped is not None
+        values = evaluate(self, predictive.latent_function(warped, return_std), rows)
+        mean, variances = (values[0], [values[1]] * bool(return_std)) if return_std or warped else (values, [])
         told = [mean.T + (0.0 if self.mean_ is None else self.mean_), *(np.sqrt(v.T) for v in variances)]
-        if self.likelihood_.additive:
+        if self.likelihood_.additive or warped:
             for column, shift in zip(told, (s.target_mean, 0.0), strict=False):
                 first = column if column.ndim == 1 or self.outputs_ else column[:, 0]
                 first *= s.target_scale

@@ -135,7 +135,7 @@ def numbers(name: str, values: Any, durations: bool = True) -> np.ndarray:
     """Real numbers as float64, masked ones as NaN; `durations` as days, those of a table's column. Raises ValueError
     where some are none, or too large."""
     try:
-        array = np.asarray(_unmasked(values))
+        array = np.asarray(unmasked(values))
         if array.dtype.kind == "c":
             raise TypeError("complex numbers are none")
         if array.dtype.kind == "M":
@@ -191,7 +191,7 @@ def validated(model: Any, *arrays: Any, **checks: Any) -> Any:
     number beyond float64."""
     try:
         with np.errstate(over="ignore", invalid="ignore"):
-            return validate_data(model, nanoseconds(_unmasked(arrays[0])), *map(_unmasked, arrays[1:]), **checks)
+            return validate_data(model, nanoseconds(unmasked(arrays[0])), *map(unmasked, arrays[1:]), **checks)
     except ValueError as error:  # of lists, as services send them
         if isinstance(arrays[0], list) and not arrays[0]:
             raise ValueError("X has no rows: give at least one") from error
@@ -275,7 +275,7 @@ def _finite(X: np.ndarray) -> bool:
         return bool(np.isfinite(X.sum()) or np.isfinite(X).all())
 
 
-def _unmasked(values: Any) -> Any:
+def unmasked(values: Any) -> Any:
     """A masked array without its mask, what it hides as NaN."""
     if not isinstance(values, np.ma.MaskedArray) or not np.ma.is_masked(values):
         return values

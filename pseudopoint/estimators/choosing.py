@@ -11,6 +11,8 @@ from ..data import Dataset, Standardiser, dataset
 from ..kernels import AbstractKernel
 from ..likelihoods import AbstractLikelihood, Warped
 from ..names import Settings
+from ..params import cast
+from ..posteriors import Model
 from ..processes import computing
 from ..recipes import Fitted, Found, Ties, Trial, Warm, choose_method, search
 from ..starts.responses import response
@@ -92,7 +94,13 @@ def searched(
         if not np.ptp(y) > 0:  # a likelihood may say nothing of where its rows are
             return None
         ties, exact = Ties.of(categories, scaling), whole and method == "exact"
-        return search(rows, settings, zeros, zero, warp_target, levels, tails, ties, exact)
+        noise = None if isinstance(settings.likelihood, str) else likelihood.gaussian_noise
+        if noise is None or np.ndim(noise):
+            return search(rows, settings, zeros, zero, warp_target, levels, tails, ties, exact)
+        # A likelihood object of one noise variance stays as it is.
+        settings = settings._replace(initial_noise=float(noise))
+        found = search(rows, settings, zeros, zero, warp_target, levels, tails, ties, exact)
+        return found._replace(model=cast(Model(found.model.kernel, likelihood), np.float64))
 
 
 def _against(settings: Settings, likelihood: AbstractLikelihood, data: Dataset, unscaled: bool) -> list[str]:

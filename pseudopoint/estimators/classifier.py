@@ -116,7 +116,9 @@ class GPClassifier(ScoresPartitions, ClassifierMixin, AbstractEstimator):
     def _numbered(self, y):
         from ..tables import numbered
 
-        labels, numbers = numbered(plain_labels(y))
+        y = plain_labels(y)
+        _check_types(y)
+        labels, numbers = numbered(y)
         _check_labels(labels)
         return plain_labels(labels), numbers
 
@@ -210,13 +212,19 @@ def _refuse_missing(y):
         )
 
 
-def _check_labels(y):
-    """Raises ValueError for what are no labels, such as real numbers."""
-    kinds = {"text" if isinstance(label, str) else type(label).__name__ for label in y} if y.dtype == object else ()
+def _check_types(y):
+    """Raises ValueError for labels of several types; those of a cluster are not looked at."""
+    here = isinstance(y, np.ndarray) and y.dtype == object
+    kinds = {"text" if isinstance(label, str) else type(label).__name__ for label in y} if here else ()
     if len(kinds) > 1:
         raise ValueError(
             f"the labels are of several types ({', '.join(sorted(kinds))}), which do not sort: give them one type"
         )
+
+
+def _check_labels(y):
+    """Raises ValueError for what are no labels, such as real numbers."""
+    _check_types(y)
     if y.dtype.kind in "Mm":
         refuse_non_finite(np.empty((0, 0)), None, nanoseconds(y))
     with np.errstate(invalid="ignore", over="ignore"), warnings.catch_warnings():  # of labels that are large numbers

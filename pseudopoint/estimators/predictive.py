@@ -21,9 +21,19 @@ def latent_of_target(predictor, likelihood, X):
     return jnp.stack(likelihood.latent(*predictor(X)))
 
 
+def latent_of_warped(predictor, likelihood, X):
+    """The same of a target with a warp, the first function in the units of the target before it."""
+    return jnp.stack(likelihood.without_noise(*likelihood.latent(*predictor(X))))
+
+
 def latent_mean(predictor, likelihood, X):
     """Means of the functions that describe the target, [N] or [C, N]."""
     return likelihood.latent(*predictor(X))[0]  # the variance, which is not returned, is not compiled
+
+
+def latent_function(warped: bool, variances: bool):
+    """Which of the three tells of the functions of a target, under a warp or not, with variances or not."""
+    return latent_of_warped if warped else latent_of_target if variances else latent_mean
 
 
 def mean(predictor, likelihood, X, *shift):
@@ -98,10 +108,13 @@ def draw(predictor, X, noise):
     return predictor(X)[0][..., None, :] + noise @ root.mT
 
 
-def with_noise(likelihood, draws, state):
-    """Draws [..., S, N] of functions with normal noise of one variance, or of one for each output. Raises ValueError
-    for other likelihoods."""
-    if likelihood.gaussian_noise is None:
-        raise ValueError(f"noise=True is for normal noise of one variance, and the likelihood is {likelihood.name}")
-    std = np.sqrt(np.asarray(likelihood.gaussian_noise)).reshape((-1,) + (1,) * (draws.ndim - 1))
-    return draws + std * state.standard_normal(draws.shape)
+def with_noise(likelihood, f, state):
+    """Draws [..., S, N] of the target for drawn functions f: with normal noise of one variance, or of one for each
+    output, w⁻¹(f + ε) under a warp. Raises ValueError for other likelihoods."""
+    inner, warp = likelihood.warped or (likelihood, None)
+    if inner.gaussian_noise is None:
+        raise ValueError(f"noise=True is for normal noise of one variance, and the likelihood is {inner.name}")
+    f = np.asarray(f, np.float64)
+    std = np.sqrt(np.asarray(inner.gaussian_noise)).reshape((-1,) + (1,) * (f.ndim - 1))
+    y = f + std * state.standard_normal(f.shape)
+    return y if warp is None else np.asarray(warp.inverse(y), np.float64)

@@ -319,24 +319,25 @@ class GPRegressor(ScoresExposures, RegressorMixin, AbstractEstimator):
         """Functions drawn from the posterior, at the rows of X: [N, n_samples], in the units of y; of P outputs, drawn
         jointly, [N, P, n_samples].
 
-        A draw is E[y | f] for one f; with `noise` it is y, for normal noise of one variance. Rows are drawn jointly.
-        Raises ValueError beyond 5,000 of them, where the joint covariance is too large, and for other noise.
+        A draw is E[y | f] for one f; with `noise` it is y, for normal noise of one variance (of w(y) under a warp).
+        Raises ValueError beyond 5,000 rows, where the joint covariance is too large, and for other noise.
         """
         rows, n, state = self._inputs(X), whole("n_samples", n_samples), check_random_state(random_state)
         self._refuse_many(rows)
         # Row by row: what later rows are does not matter to those before them.
         normal = state.standard_normal((len(rows), n, *self.predictor_.leading)).T.astype(self._precision)
+        likelihood, noise = likelihood_of_draws(self), truth("noise", noise)
         if self.outputs_ is not None:
-            draws = outputs.joint_draws(self, rows, normal)
+            f = draws = outputs.joint_draws(self, rows, normal)
         else:
             with computing(self._precision):
                 X = self.standardiser_.inputs(rows, self._precision)
-                f, likelihood = predictive.draw(self.predictor_, X, normal), likelihood_of_draws(self)
+                f = predictive.draw(self.predictor_, X, normal)
                 if (near := self.near_rows_) is not None:
                     xi = correlated(near, X, state.standard_normal((len(rows), n)).T.astype(self._precision))
                     f = move(f, evaluate(self, place, rows), xi, near.noise)
                 draws = np.asarray(predictive.mean_given(likelihood, self._scaled_levels()[0], f), np.float64)
-        draws = predictive.with_noise(likelihood_of_draws(self), draws, state) if truth("noise", noise) else draws
+        draws = predictive.with_noise(likelihood, f, state) if noise else draws
         return np.swapaxes(self._in_units(draws.T), 1, -1)
 
     def paths(self, n=1, random_state=None, *, features=1024) -> Callable[[Any], np.ndarray]:

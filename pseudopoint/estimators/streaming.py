@@ -18,6 +18,7 @@ from ..tables import LearnedTable, PartReader, Parts, TableRows, arrays_source, 
 from . import notes
 from .base import in_units_of_inputs, start_kernel
 from .checkpoints import fingerprint, opened
+from .checks import unmasked
 from .choosing import Chosen, as_chosen, searched
 from .frames import is_lazy, is_table
 from .means import around_mean
@@ -87,7 +88,9 @@ def _refuse_gaps(learned: LearnedTable, source: Parts) -> None:
 
 
 def _checked(X: Any, y: Any) -> tuple[np.ndarray, np.ndarray]:
-    X, y = np.asanyarray(X), np.asanyarray(y)
+    """X [N, D] and y [N], of which [N, 1] is one; what a mask hides is NaN, which is refused later."""
+    X, y = np.asanyarray(unmasked(X)), np.asanyarray(unmasked(y))
+    y = y[:, 0] if y.shape[1:] == (1,) else y
     if X.ndim != 2 or y.shape != X.shape[:1] or X.dtype.kind not in "biuf":
         raise ValueError(f"X has shape {X.shape} and y {y.shape}: give an array of numbers [N, D] and one [N]")
     return X, y

@@ -47,6 +47,7 @@ class Offset(AbstractWrapper):
     log_density = _moved("log_density")
     log_probabilities = _moved("log_probabilities")
     predict = _moved("predict")
+    normal = _moved("normal")
     predictive_cdf = _moved("predictive_cdf")
     expectation_gradients = _moved("expectation_gradients")
     majoriser = _moved("majoriser")
@@ -57,6 +58,9 @@ class Offset(AbstractWrapper):
 
     def with_parts(self, likelihood: AbstractLikelihood, constant: PerRow | None) -> AbstractLikelihood:
         return Offset(likelihood, constant)
+
+    def noise_times(self, factor: float) -> "Offset":
+        return Offset(self.likelihood.noise_times(factor), self.constant)
 
     def at(self, rows: Any) -> "Offset":
         return Offset(self.likelihood.at(rows), self.constant)

@@ -69,6 +69,16 @@ class Warped(AbstractLikelihood):
         """Mean and variance of w⁻¹(f + ε) for f ~ N(mean, variance)."""
         return self._integrated(*self.likelihood.normal(mean, variance))
 
+    def without_noise(self, mean: Latent, variance: Latent) -> Moments:
+        """Mean and variance of w⁻¹(f) for latent functions f, [N] or [C, N], of several for the first; the constant
+        mean that an `Offset` inside adds is included."""
+        if (constant := self.likelihood.parts()[1]) is not None:
+            mean = mean + jnp.reshape(constant, (-1, 1) if mean.ndim > 1 else ())
+        if mean.ndim == 1:
+            return self._integrated(mean, variance)
+        first = self._integrated(mean[0], variance[0])
+        return Moments(jnp.vstack([first.mean, mean[1:]]), jnp.vstack([first.variance, variance[1:]]))
+
     def _integrated(self, mean, variance) -> Moments:
         """Of w(y) ~ N(mean, variance)."""
         at = mean[..., None] + jnp.sqrt(variance)[..., None] * jnp.asarray(NODES, mean.dtype)

@@ -79,7 +79,7 @@ class Race:
         The evidence is that of `rows`, by default of the sample."""
         rows = rows or self.rows
         (bound, prior, host), levels = self.objective(state), rows.levels
-        columns = 1 if levels is None else levels.shape[1]  # the bound is that of their mean
+        columns = 1 if levels is None else levels.shape[1]  # the bound is that of their mean, and so is the prior
         ends = {"min_gain": FLAT / columns, "window": WINDOW}
         try:
             result = maximise(bound, prior, state.model, rows.of(state), iterations, None, host=host, **ends)
@@ -88,9 +88,15 @@ class Race:
         evidence = result.bound * columns
         return state._replace(model=result.model, evidence=evidence + self.besides(state, rows))
 
+    def prior(self, state: State) -> LengthscalePrior:
+        """That of a candidate; beside the mean over K columns, whose evidence it counts once for, with K s² for s²."""
+        columns = 1 if self.rows.levels is None else self.rows.levels.shape[1]
+        spread = self.settings.lengthscale_prior * float(np.sqrt(columns))
+        return LengthscalePrior.around(self.base(state), self.settings._replace(lengthscale_prior=spread))
+
     def objective(self, state: State) -> tuple[Any, LengthscalePrior, Any]:
         """Bound, prior, and what the host computes for a candidate, of classes for the mean of their columns."""
-        prior, levels = LengthscalePrior.around(self.base(state), self.settings), self.rows.levels
+        prior, levels = self.prior(state), self.rows.levels
         on_host = jax.default_backend() == "cpu" or levels is not None
         of_mean = None if levels is None else levels / np.sqrt(levels.shape[1])
         host = partial(evidence_on_host, levels=of_mean) if on_host else None
@@ -151,17 +157,16 @@ class Race:
         return state
 
     def moved(self, state: State, **changes: Any) -> State:
-        """The candidate with another kernel, which takes over lengthscales and variance where it has them. The other
+        """The candidate with another kernel, which takes over lengthscales and variance where both have them. The other
         parts of a sum start as they always do."""
         other = state.anew(**changes)
         kernel: Any = self.base(other)
-        before: Any = state.model.kernel
-        lengthscale, variance = before.scales or before.kernels[-1].scales
-        if other.ties is not None and state.ties is None:
-            lengthscale = other.ties.merged(lengthscale)
-        if kernel.scales is not None:
-            kernel = eqx.tree_at(lambda k: k.scales, kernel, (lengthscale, variance))
-        else:  # a sum of a kernel with lengthscales, which is last, and others
-            own = kernel.kernels[-1].scales
-            kernel = eqx.tree_at(lambda k: k.kernels[-1].scales, kernel, (lengthscale, own[1] * variance))
+        # Of a sum the last kernel has lengthscales, if any has: of a linear function and a constant none.
+        scales = lambda k: k.scales if k.scales is not None else k.kernels[-1].scales
+        if (before := scales(state.model.kernel)) is not None and (own := scales(kernel)) is not None:
+            lengthscale, variance = before
+            if other.ties is not None and state.ties is None:
+                lengthscale = other.ties.merged(lengthscale)
+            variance = variance if kernel.scales is not None else own[1] * variance
+            kernel = eqx.tree_at(scales, kernel, (lengthscale, variance))
         return other._replace(model=cast(Model(kernel, state.model.likelihood), np.float64))

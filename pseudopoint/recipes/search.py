@@ -167,7 +167,8 @@ class _Search:
             H = curvature(bound, prior, state.model, self.race.rows.of(state), places, host)
         except FitError:
             return np.inf
-        return occam(H, self.settings.lengthscale_prior)
+        levels = self.race.rows.levels  # of columns, of whose mean the curvature is
+        return occam(H if levels is None else levels.shape[1] * H, self.settings.lengthscale_prior)
 
     def warp_inputs(self, state: State) -> State:
         """No warps, the same kind of warp for all columns, or for each column the one of highest evidence."""

@@ -1,5 +1,6 @@
 """What one reading of a large table tells: its encoder, exact means and variances, gaps, categories and the target."""
 
+import math
 from collections import Counter
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
@@ -9,6 +10,7 @@ from typing import NamedTuple, cast
 import numpy as np
 import pandas as pd
 
+from pseudopoint.data import means_and_spreads
 from pseudopoint.tables.columns import Column, refuse_infinite
 from pseudopoint.tables.encoder import TableEncoder
 from pseudopoint.tables.formats import MAX_CATEGORIES, values_of
@@ -25,38 +27,34 @@ HELD_OUT = 7  # of the generators that hold rows out
 
 @dataclass(frozen=True)
 class Moments:
-    """Number, or weight, mean and sum of squared deviations of some numbers, and the least and greatest of them."""
+    """Number, or weight, mean and standard deviation (population form) of some numbers, and the least and greatest."""
 
     count: int | float = 0
     mean: float = 0.0
-    squares: float = 0.0
+    spread: float = 0.0
     least: float = np.inf
     most: float = -np.inf
 
     @classmethod
     def of(cls, values: np.ndarray, weight: np.ndarray | None = None) -> "Moments":
-        """Of an array [n] whose numbers count by their weights [n], by default 1."""
+        """Of an array [n] whose numbers count by their weights [n], by default 1; no square overflows."""
         if not len(values):
             return cls()
-        mean, squares = float(np.average(values, weights=weight)), (values - np.average(values, weights=weight)) ** 2
-        total = float(len(values) if weight is None else np.sum(weight))
-        of_all = float(np.sum(squares if weight is None else weight * squares))
-        return cls(total, mean, of_all, float(values.min()), float(values.max()))
+        weight = np.ones(len(values)) if weight is None else weight
+        (mean,), (spread,) = (part.tolist() for part in means_and_spreads(values[:, None], weight))
+        return cls(float(np.sum(weight)), mean, spread, float(values.min()), float(values.max()))
 
     def __add__(self, other: "Moments") -> "Moments":
-        """Of both together (Chan, Golub and LeVeque 1979)."""
+        """Of both together (Chan, Golub and LeVeque 1979), whose spread is √(p s² + q s′² + p q (m′ − m)²) for the
+        shares p and q."""
         count = self.count + other.count
         if not count:
             return self
-        share, step = other.count / count, other.mean - self.mean
-        squares = self.squares + other.squares + step**2 * self.count * share
-        ends = min(self.least, other.least), max(self.most, other.most)
-        return Moments(count, self.mean + step * share, squares, *ends)
-
-    @property
-    def spread(self) -> float:
-        """The standard deviation, population form."""
-        return float(np.sqrt(self.squares / max(self.count, 1)))
+        p, q = self.count / count, other.count / count
+        mean = p * self.mean + q * other.mean
+        apart = float(np.sqrt(p * q)) * abs(2 * (other.mean / 2 - self.mean / 2)) if p and q else 0.0
+        spread = math.hypot(float(np.sqrt(p)) * self.spread, float(np.sqrt(q)) * other.spread, apart)
+        return Moments(count, mean, spread, min(self.least, other.least), max(self.most, other.most))
 
 
 class LearnedTable(NamedTuple):
