@@ -15,7 +15,7 @@ from statistics import NormalDist
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float, Int, Real
+from jaxtyping import Float, Real
 
 PerRow = Real[np.ndarray, "..."]
 Table = Real[np.ndarray, "..."]  # [N, C]; checked when the code runs, as `PerRow` are
@@ -91,7 +91,7 @@ def coverage(y: PerRow, lower: PerRow, upper: PerRow, weight: PerRow | None = No
     return average(1.0 * ((lower <= y) & (y <= upper)), weight)
 
 
-def mean_log_density(y: PerRow, mean: PerRow, std: PerRow) -> float:
+def mean_log_density(y: PerRow, mean: PerRow, std: PerRow, weight: PerRow | None = None) -> float:
     """Mean log density of the truth under Gaussian predictions, 1/N Σ log N(yₙ; μₙ, σₙ²), in nats a row.
 
     `std` is the standard deviation of the target, noise included. Raises `ValueError` unless it is positive.
@@ -99,10 +99,12 @@ def mean_log_density(y: PerRow, mean: PerRow, std: PerRow) -> float:
     y, mean, std = _paired(y, mean, std)
     if not np.all(std > 0.0):
         raise ValueError("a Gaussian density needs std > 0 in every row")
-    return float(np.mean(-0.5 * np.log(2.0 * np.pi) - np.log(std) - 0.5 * ((y - mean) / std) ** 2))
+    return average(-0.5 * np.log(2.0 * np.pi) - np.log(std) - 0.5 * ((y - mean) / std) ** 2, weight)
 
 
-def calibration(y: PerRow, mean: PerRow, std: PerRow, levels: Iterable[float]) -> Float[np.ndarray, "L"]:
+def calibration(
+    y: PerRow, mean: PerRow, std: PerRow, levels: Iterable[float], weight: PerRow | None = None
+) -> Float[np.ndarray, "L"]:
     """Observed coverage of the central Gaussian intervals of each of L levels p, 0 < p < 1.
 
     observed(p) = 1/N Σ 1[|yₙ − μₙ| ≤ z σₙ] with z = Φ⁻¹((1 + p) / 2). Calibrated predictions give observed(p) ≈ p, with
@@ -114,7 +116,7 @@ def calibration(y: PerRow, mean: PerRow, std: PerRow, levels: Iterable[float]) -
         raise ValueError("every level must lie between 0 and 1; 0.9 means 90 %")
     distance = np.abs(y - mean)
     widths = [NormalDist().inv_cdf(0.5 * (1.0 + level)) for level in levels]
-    return np.array([np.mean(distance <= z * std) for z in widths], np.float64)
+    return np.array([average(1.0 * (distance <= z * std), weight) for z in widths], np.float64)
 
 
 # ---- Classes ---------------------------------------------------------------------------------------------------------
@@ -126,14 +128,14 @@ def accuracy(y: PerRow, P: Table, weight: PerRow | None = None) -> float:
     return average(1.0 * (P.argmax(axis=1) == y), weight)
 
 
-def mean_log_probability(y: PerRow, P: Table) -> float:
+def mean_log_probability(y: PerRow, P: Table, weight: PerRow | None = None) -> float:
     """Mean log probability of the truth, 1/N Σ log P[n, yₙ], in nats a row: ≤ 0, larger is better.
 
     −inf where a true class has probability 0; log(1/C) is the value of guessing.
     """
     y, P = _classified(y, P)
     with np.errstate(divide="ignore"):
-        return float(np.mean(np.log(P[np.arange(len(y)), y])))
+        return average(np.log(P[np.arange(len(y)), y]), weight)
 
 
 def brier(y: PerRow, P: Table, weight: PerRow | None = None) -> float:
@@ -177,11 +179,11 @@ def reliability(
     return means[0], means[1], count
 
 
-def confusion(y: PerRow, P: Table) -> Int[np.ndarray, "C C"]:
-    """Entry (i, j) counts the rows of class i whose predicted class is j."""
+def confusion(y: PerRow, P: Table, weight: PerRow | None = None) -> Real[np.ndarray, "C C"]:
+    """Entry (i, j) counts (or weighs) the rows of class i whose predicted class is j."""
     y, P = _classified(y, P)
     C = P.shape[1]
-    return np.bincount(C * y + P.argmax(axis=1), minlength=C * C).reshape(C, C)
+    return np.bincount(C * y + P.argmax(axis=1), weight, minlength=C * C).reshape(C, C)
 
 
 # ---- Checks ----------------------------------------------------------------------------------------------------------

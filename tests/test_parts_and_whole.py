@@ -1,5 +1,6 @@
 """A table is the same whole and in parts, as weights say and as its training table was written, whatever its parts."""
 
+import re
 from typing import Any
 
 import numpy as np
@@ -86,13 +87,14 @@ def test_a_model_file_of_earlier_versions_leaves_its_exposures_to_each_table(cou
 
 def test_the_weights_of_an_update_are_read_by_the_whole_table_and_not_by_each_chunk(tmp_path, monkeypatch):
     monkeypatch.setattr("pseudopoint.commands.update.CHUNK_ROWS", 1)
+    monkeypatch.setattr("pseudopoint.tables.source.PART_ROWS", 1)  # of the head
     pd.DataFrame({"x": x, "y": np.sin(x)}).to_csv(tmp_path / "t.csv", index=False)
     commands.fit_table(tmp_path / "t.csv", "y", out=tmp_path / "m.st", method="collapsed", **QUICK)
-    (tmp_path / "new.csv").write_text("x;y;w\n0.5;0.4;1,5\n1.0;0.8;2.500\n")  # 2,500 times, beside 1,5
+    (tmp_path / "new.csv").write_text("x;y;w\n1.0;0.8;2.500\n0.5;0.4;1,5\n")  # 2,500 times, beside 1,5
     seen = []
     monkeypatch.setattr(GPRegressor, "update", lambda self, X, y, weight, **_: seen.extend(weight))
     commands.update_table(tmp_path / "m.st", tmp_path / "new.csv", tmp_path / "n.st", weights="w")
-    assert seen == [1.5, 2500.0]
+    assert seen == [2500.0, 1.5]
 
 
 # --- What a column holds ---
@@ -143,14 +145,22 @@ def test_one_moment_in_nanoseconds_leaves_dates_far_from_1970():
 
 def test_a_column_that_arrow_cannot_hold_is_named():
     mixed = pd.DataFrame({"c": ["a", 1] * 20, "y": np.arange(40.0)})
-    with pytest.raises(TableError, match="the column 'c' cannot be read part by part .*all text, or all numbers"):
-        GPRegressor(**QUICK).fit(mixed, "y")
+    dask, frames = pytest.importorskip("dask"), pytest.importorskip("dask.dataframe")
+    with dask.config.set({"dataframe.convert-string": False}):
+        lazy = frames.from_pandas(mixed, npartitions=2)
+        for table in (mixed, lazy):
+            with pytest.raises(TableError, match="the column 'c' cannot be read part by part .*all text, or all numb"):
+                GPRegressor(**QUICK).fit(table, "y")
 
 
-def test_a_column_may_be_called_the_target():
-    frame = pd.DataFrame({"x": x, "the target": np.where(np.arange(N) < 9, np.nan, x)})
+def test_a_column_may_be_called_the_target(tmp_path):
+    frame = pd.DataFrame({"x": x, "c": ["a", "b"] * 60, "the target": np.where(np.arange(N) < 9, np.nan, x)})
     model = GPRegressor(**QUICK, method="svgp").fit(frame, "the target")
-    assert any("9 rows were dropped" in note for note in model.notes_)
+    assert any("9 rows were dropped" in note for note in model.notes_) and model.encoder_ is not None
+    assert np.isfinite(model.predict(frame)).all()
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    said = here(tmp_path, "fit", "t.csv", "--target", "the target", "--stream", "--effort", "fast", "--max-iter", 2)
+    assert said.exit_code == 0, said.output
 
 
 # --- Which task ---
@@ -164,7 +174,7 @@ def _days(folder, first, rest):
 
 
 def opened(folder):
-    with streamed._opened(folder, "y", "auto", "auto", ()) as (files, classes, why):
+    with streamed._opened(folder, "y", "auto", "auto", (), bool) as (files, classes, why):
         return classes, why, files.part(0)["y"].dtype.kind
 
 
@@ -222,9 +232,11 @@ def test_an_empty_part_is_no_fault(tmp_path, suffix, empty):
 def test_all_rows_without_a_target_are_counted(tmp_path):
     frame = pd.DataFrame({"x": x, "y": np.where(np.arange(N) % 5 == 0, np.nan, x)})
     frame.to_parquet(tmp_path / "t.parquet", row_group_size=50)
-    for share in (0.0, 0.3):
-        _, notes = learned(tmp_path / "t.parquet", share=share)
-        assert "24 rows were dropped because the target is missing" in notes
+    _, notes = learned(tmp_path / "t.parquet")
+    assert "24 rows were dropped because the target is missing" in notes
+    said = " ".join(commands.fit_table(tmp_path / "t.parquet", "y", stream=True, test_fraction=0.3, **QUICK)["notes"])
+    found = [re.search(rf"(\d+) rows {what}", said) for what in ("were dropped", "without a target were not scored")]
+    assert sum(int(each[1]) for each in found if each is not None) == 24 and all(found)
 
 
 # --- Weights ---

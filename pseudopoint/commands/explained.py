@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from pseudopoint import metrics
 from pseudopoint.commands.kinds import AbstractKind, Scored
 from pseudopoint.report import Input
 from pseudopoint.tables import Column
@@ -48,8 +49,8 @@ def importances(kind: AbstractKind, scored: Scored | None) -> list[float]:
     rng = np.random.default_rng(0)
     rows = rng.permutation(scored.rows)[:count]
     X, y = scored.X[rows], scored.columns["y"][rows]
-    exposure = scored.columns.get("exposure")
-    loss = _loss(kind, y, None if exposure is None else exposure[rows])
+    given = (scored.columns.get(name) for name in ("exposure", "weight"))
+    loss = _loss(kind, y, *(None if column is None else column[rows] for column in given))
     before = loss(X)
     worse = []
     for group in groups:
@@ -59,15 +60,18 @@ def importances(kind: AbstractKind, scored: Scored | None) -> list[float]:
     return worse
 
 
-def _loss(kind: AbstractKind, y: np.ndarray, exposure: np.ndarray | None) -> Callable[[np.ndarray], float]:
+def _loss(
+    kind: AbstractKind, y: np.ndarray, exposure: np.ndarray | None, weight: np.ndarray | None
+) -> Callable[[np.ndarray], float]:
     """Of repetitions of the rows whose truths are y."""
 
     def loss(X):
-        truth, model = np.tile(y, len(X) // len(y)), kind.model
+        repeated = lambda column: np.tile(column, len(X) // len(y))
+        truth, count, model = repeated(y), None if weight is None else repeated(weight), kind.model
         if kind.task == "classification":
-            return -float(np.mean(model.predict_log_proba(X)[np.arange(len(X)), truth.astype(int)]))
-        E = 1.0 if exposure is None else np.tile(exposure, len(X) // len(y))
-        return float(np.sqrt(np.mean((E * model.predict(X) - truth) ** 2)))
+            return -metrics.average(model.predict_log_proba(X)[np.arange(len(X)), truth.astype(int)], count)
+        E = 1.0 if exposure is None else repeated(exposure)
+        return metrics.rmse(truth, E * model.predict(X), count)
 
     return loss
 

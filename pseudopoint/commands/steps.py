@@ -30,6 +30,7 @@ from pseudopoint.report import write_report
 from pseudopoint.tables import TableEncoder, TableError, read_table, table_chunks, table_head, write_chunks
 from pseudopoint.tables import describe as in_words
 from pseudopoint.tables.formats import Format
+from pseudopoint.tables.target import require
 
 CHUNK_ROWS = 20_000
 DEMO, DEMO_TARGET = "concrete_demo.csv.gz", "strength_MPa"
@@ -168,10 +169,17 @@ def score_table(model_file: str | Path, table: str | Path, level: float = LEVEL,
 
 
 def weigher(table: str | Path, name: str | None, kind: AbstractKind) -> tuple[Any, tuple[str, ...]]:
-    """What tells the weights of rows of a table, None without a column of them, and the columns to read as text."""
+    """What tells the weights of rows of a table, None without a column of them, and the columns to read as text. All of
+    the column's cells say how it is written, in a pass of its own."""
     if name is None:
         return None, kind.text
-    column = Beside.of(table_head(table), name)
+    head = table_head(table)
+    require(head, [name])
+    chunks = table_chunks(table, CHUNK_ROWS, kind.encoder, (name,))
+    cells = pd.concat([frame[name].drop_duplicates() for frame in chunks]).drop_duplicates(ignore_index=True)
+    rows = head.reindex(range(max(len(head), len(cells)))).assign(**{name: cells})
+    rows.attrs = head.attrs
+    column = Beside.of(rows, name)
     return (lambda frame: weights_of(frame, column, kind.encoder.target_name)), (*kind.text, *column.text)
 
 

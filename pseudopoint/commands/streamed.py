@@ -94,10 +94,8 @@ def _of_container(folder: Path, limit: str, used: str, cache: str) -> float:
     try:
         most, now = ((folder / name).read_text().strip() for name in (limit, used))
         lines = (folder / "memory.stat").read_text().splitlines()
-        files = next(
-            int(line.split()[1]) for line in lines if line.startswith(f"{cache} ")
-        )  # given back when asked for
-        return float(most) - float(now) + files if most != "max" else float("inf")
+        kept = next(int(line.split()[1]) for line in lines if line.startswith(f"{cache} "))  # is given back if needed
+        return float(most) - float(now) + kept if most != "max" else float("inf")
     except (OSError, StopIteration, ValueError):
         return float("inf")
 
@@ -125,10 +123,10 @@ def _fit_streamed(
     """As `steps.fit_table`; a streamed fit is not repeated on all rows, whatever `refit` says."""
     _refuse_in_memory(settings, test_fraction)
     check_places(out, report)
-    opened = _opened(table, target, task, likelihood, missing)
-    with _spread(cluster, workers) as spread, opened as (files, classes, why):
-        model = make_estimator(classes, settings, likelihood, random_state)
-        source = spread(files)
+    make = lambda classes: make_estimator(classes, settings, likelihood, random_state)
+    opened = _opened(table, target, task, likelihood, missing, make)
+    with opened as (files, classes, why), _spread(cluster, workers) as spread:
+        model, source = make(classes), spread(files)
         share = 0.0 if test is not None else min(test_fraction, MOST_HELD_OUT / len(source))
         at = Streaming(source, target, missing, share, checkpoint, resume, progress)
         start = time.perf_counter()
@@ -166,15 +164,17 @@ def _refuse_in_memory(settings: dict[str, Any], test_fraction: float) -> None:
 
 @contextmanager
 def _opened(
-    table: Any, target: str, task: str, likelihood: str, missing: Collection[str]
+    table: Any, target: str, task: str, likelihood: str, missing: Collection[str], make: Callable[[bool], Any]
 ) -> Iterator[tuple[TableSource, bool, str]]:
     """The table, whether its target holds classes, and why: by what the user says, or by rows of many parts. In files
     that are converted, a target of classes is text: the first rows say what it will be, and where they mislead, files
-    are converted again."""
+    are converted again. What `make` of an estimator refuses is refused before files are read, where the user says."""
     chosen, why = implied_task(task, likelihood)
     auto, first = chosen == "auto", chosen == "classification"
     if auto:
         first, _ = looks_like_classes(without_words(table_head(table), missing), target)
+    else:
+        make(first)
     with open_source(table, [target] if first else [], missing) as files:
         found, why = _recognised(files, target, missing) if auto else (first, why)
         if found == first:

@@ -117,7 +117,9 @@ class GPClassifier(ScoresPartitions, ClassifierMixin, AbstractEstimator):
         from ..tables import numbered
 
         y = plain_labels(y)
-        _check_types(y)
+        if isinstance(y, np.ndarray):  # and not of a cluster
+            _refuse_missing(y)
+            _check_types(y)
         labels, numbers = numbered(y)
         _check_labels(labels)
         return plain_labels(labels), numbers
@@ -213,9 +215,8 @@ def _refuse_missing(y):
 
 
 def _check_types(y):
-    """Raises ValueError for labels of several types; those of a cluster are not looked at."""
-    here = isinstance(y, np.ndarray) and y.dtype == object
-    kinds = {"text" if isinstance(label, str) else type(label).__name__ for label in y} if here else ()
+    """Raises ValueError for labels of several types."""
+    kinds = {"text" if isinstance(label, str) else type(label).__name__ for label in y} if y.dtype == object else ()
     if len(kinds) > 1:
         raise ValueError(
             f"the labels are of several types ({', '.join(sorted(kinds))}), which do not sort: give them one type"

@@ -32,7 +32,7 @@ def latent_mean(predictor, likelihood, X):
 
 
 def latent_function(warped: bool, variances: bool):
-    """Which of the three tells of the functions of a target, under a warp or not, with variances or not."""
+    """`latent_of_warped` where the target has a warp; else `latent_of_target` with variances, `latent_mean` without."""
     return latent_of_warped if warped else latent_of_target if variances else latent_mean
 
 

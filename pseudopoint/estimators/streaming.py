@@ -119,7 +119,7 @@ def learn_source(
         names, len(raw_rows), learned.mean, learned.spread, learned.target, sorted(learned.labels.items())
     )
     keeper = opened(at.checkpoint, at.resume, settings, known)
-    model.encoder_, model.columns_ = learned.encoder if at.target != TARGET else None, None
+    model.encoder_, model.columns_ = None if at.arrays and at.target == TARGET else learned.encoder, None
     try:
         with computing(precision), one_blas_thread(), keeping_programs():
             raw = raw_rows.sample(FEW, settings.seed)

@@ -151,10 +151,11 @@ def target_of_numbers(model: Any, y: Any) -> np.ndarray:
 
 def codes_of_classes(model: Any, y: np.ndarray) -> np.ndarray:
     """The numbers of labels, of any type, −1 for one that was not learned."""
-    if y.dtype.kind in "Mm" and y.dtype.kind == model.classes_.dtype.kind:  # in the same unit
-        y = y.astype(model.classes_.dtype)
-    places = {label: code for code, label in enumerate(model.classes_.tolist())}
-    return np.array([places.get(label, -1) for label in y.tolist()], int)
+    known, exact = model.classes_, np.ones(len(y), bool)
+    if y.dtype.kind in "Mm" and y.dtype.kind == known.dtype.kind:  # dates in the same unit, unless that loses a time
+        exact, y = y.astype(known.dtype).astype(y.dtype) == y, y.astype(known.dtype)
+    places = {label: code for code, label in enumerate(known.tolist())}
+    return np.where(exact, np.array([places.get(label, -1) for label in y.tolist()], int), -1)
 
 
 def target_of_classes(model: Any, y: Any) -> np.ndarray:

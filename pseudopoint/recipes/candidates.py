@@ -16,7 +16,7 @@ from .settings import HeavyTails, Trial
 
 def in_order(data: Dataset) -> np.ndarray:
     """The rows by their targets and, where those are equal, by their distances from the middle, [N]: an order that does
-    not depend on that of rows and columns, but of rows that are alike in both."""
+    not depend on that of rows and columns, except among rows that are alike in both."""
     return np.lexsort((np.round(np.sum(np.asarray(data.X) ** 2, axis=1), 9), np.asarray(data.y)))
 
 

@@ -14,7 +14,6 @@ from typing import Any, final
 import jax
 import numpy as np
 import pandas as pd
-import pyarrow as pa
 
 from pseudopoint.compilation import bucket, keeping_programs
 from pseudopoint.data import Dataset, drawn, in_chunks, take
@@ -24,7 +23,7 @@ from pseudopoint.rows import CHUNK, Part, pull_chunks, sum_chunks
 from pseudopoint.tables.messages import TableError, refuse_repeated
 from pseudopoint.tables.rows import AbstractTableRows, TableRows
 from pseudopoint.tables.source import Part as Place
-from pseudopoint.tables.source import TableSource
+from pseudopoint.tables.source import TableSource, in_arrow
 from pseudopoint.tables.target import distinct_labels, numbers_of_labels
 
 FAN = 8  # sums that are added up at a time
@@ -335,7 +334,7 @@ def _of_file(source: TableSource, names: list[str]) -> pd.DataFrame:
 
 def _of_partition(frame: pd.DataFrame, names: list[str]) -> pd.DataFrame:
     """As a Parquet file would have it."""
-    return pa.Table.from_pandas(frame[names], preserve_index=False).to_pandas(ignore_metadata=True)
+    return in_arrow(frame.loc[:, names]).to_pandas(ignore_metadata=True)
 
 
 def _current_client() -> Any:

@@ -121,15 +121,16 @@ def learn_table(
 def _counted(
     encoder: TableEncoder, share: float, seed: int, check: Callable, i: int, frame: pd.DataFrame
 ) -> tuple[int, int, Moments, Counter, list["_Tally"]]:
-    """What is counted of a part: its rows that have a target and are not held out, those without one, held out or not,
-    the targets, and each column."""
+    """What is counted of a part, of rows that are not held out: those with a target, those without one, the targets,
+    and each column."""
     frame = without_words(tidy(frame), encoder.missing)
     y = encoder.target(frame)
     there = ~np.asarray(pd.isna(y))
-    gaps = int((~there).sum())
     if not encoder.classes:
         check(y[there], np.asarray(frame.index)[there] + 1)
-    there &= ~held_out(len(frame), i, share, seed)
+    taught = ~held_out(len(frame), i, share, seed)
+    gaps = int((taught & ~there).sum())
+    there &= taught
     rows, y = frame.loc[there], y[there]
     tallies = [_Tally(column) for column in encoder.columns]
     for tally in tallies:

@@ -193,7 +193,7 @@ def open_source(table: Source, text: Collection[str] = (), missing: Collection[s
     if not is_source(table):
         raise TableError(f"a {type(table).__name__} is no table: give a path, a glob, a table of Arrow or a DataFrame")
     if isinstance(table, pd.DataFrame):
-        table = _in_arrow(table.rename(columns=str))
+        table = in_arrow(table.rename(columns=str))
     if isinstance(table, pa.Table):
         yield _of_arrow(table)
         return
@@ -238,7 +238,7 @@ def _root(table: Any) -> Path | None:
     return path if path.is_dir() else None
 
 
-def _in_arrow(frame: pd.DataFrame) -> pa.Table:
+def in_arrow(frame: pd.DataFrame) -> pa.Table:
     """`TableError`, which names the column, where its cells are of several kinds or of one that Arrow has not."""
     refuse_repeated(frame.columns)
     for name in frame.columns:
