@@ -66,7 +66,7 @@ def rows_of(name):
 # --- The contract ---
 
 
-@parametrize_with_checks([GPClassifier(max_iter=40, effort="fast")])
+@parametrize_with_checks([GPClassifier(max_iter=12, effort="fast")])
 def test_scikit_learn_contract(estimator, check):
     check(estimator)
 
