@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from pseudopoint.commands.beside import Beside, exposures, weights
+from pseudopoint.commands.side_columns import SideColumn, exposures, weights
 from pseudopoint.estimators.targets import check_target, regression_likelihood
 from pseudopoint.tables import TableEncoder, TableError, class_target, drop_missing_target, number_target, read_table
 from pseudopoint.tables.formats import Format, column_formats, values_of
@@ -56,7 +56,7 @@ class Rows(NamedTuple):
     encoder: TableEncoder
     weight: pd.Series | None
     held_weight: pd.Series | None
-    exposure: Beside | None
+    exposure: SideColumn | None
     notes: list[str]
     learned: list[str]
 
@@ -86,10 +86,10 @@ def rows_of(
     if not classes:  # whatever the split: a row that the likelihood cannot describe is an error in any of them
         numbers = number_target(frame, target)
         check_target(regression_likelihood(model.likelihood, 1.0), numbers, np.asarray(frame.index) + 1)
-    weigh = None if weighted is None else Beside.of(frame, weighted)
+    weigh = None if weighted is None else SideColumn.of(frame, weighted)
     weight = _weight(frame, weigh, target)
     frame = frame if weigh is None else frame.drop(columns=weigh.name)
-    of_counts = None if exposure is None else Beside.of(frame, exposure)
+    of_counts = None if exposure is None else SideColumn.of(frame, exposure)
     learn = partial(learned_encoder, target=target, classes=classes, missing=missing, exposure=of_counts)
     if held_out.in_time:
         train, measured, said = _split_in_time(frame, target, held_out)
@@ -109,7 +109,7 @@ def rows_of(
     return Rows(train, measured, frame, encoder, weight, held_weight, of_counts, notes, learned)
 
 
-def _weight(frame: pd.DataFrame, column: Beside | None, target: str) -> pd.Series | None:
+def _weight(frame: pd.DataFrame, column: SideColumn | None, target: str) -> pd.Series | None:
     """The weights of rows; None where all count alike, as those of a test table without such a column do."""
     if column is None or column.name not in frame.columns:
         return None
@@ -121,7 +121,7 @@ def learned_encoder(
     target: str,
     classes: bool,
     missing: Collection[str],
-    exposure: Beside | None,
+    exposure: SideColumn | None,
     whole: pd.DataFrame | None = None,
     own_kinds: bool = False,
 ) -> tuple[TableEncoder, list[str]]:

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from pseudopoint import metrics
-from pseudopoint.commands.beside import Beside, exposures
+from pseudopoint.commands.side_columns import SideColumn, exposures
 from pseudopoint.commands.tallies import ClassTally, Columns, NumberTally, Result, Scored
 from pseudopoint.estimators import GPClassifier, GPRegressor
 from pseudopoint.estimators.near import likelihood_of_draws
@@ -30,7 +30,7 @@ class AbstractKind(ABC):
     encoder: TableEncoder
     level: float
 
-    def __init__(self, model: Any, encoder: TableEncoder, level: float = LEVEL, exposure: Beside | None = None):
+    def __init__(self, model: Any, encoder: TableEncoder, level: float = LEVEL, exposure: SideColumn | None = None):
         self.model, self.encoder, self.level, self.exposure = model, encoder, level, exposure
 
     @property

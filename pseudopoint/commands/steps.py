@@ -13,13 +13,13 @@ import numpy as np
 import pandas as pd
 
 from pseudopoint.commands.about import about, chosen, kernel_variance, lengthscales
-from pseudopoint.commands.beside import Beside
-from pseudopoint.commands.beside import weights as weights_of
 from pseudopoint.commands.choice import choose_task
 from pseudopoint.commands.enough import advice
 from pseudopoint.commands.held_out import HeldOut, Rows, learned_encoder, rows_of, split
 from pseudopoint.commands.kinds import LEVEL, AbstractKind, Classification, Regression, Result, Scored
 from pseudopoint.commands.reporting import report_of
+from pseudopoint.commands.side_columns import CHUNK_ROWS, SideColumn
+from pseudopoint.commands.side_columns import weights as weights_of
 from pseudopoint.estimators import GPClassifier, GPRegressor
 from pseudopoint.estimators.checks import seed_of
 from pseudopoint.estimators.frames import restored
@@ -27,12 +27,10 @@ from pseudopoint.files import check_place, make_folder
 from pseudopoint.optimise.result import Progress
 from pseudopoint.persistence import ModelFileError, describe, reading
 from pseudopoint.report import write_report
-from pseudopoint.tables import TableEncoder, TableError, read_table, table_chunks, table_head, write_chunks
+from pseudopoint.tables import TableEncoder, TableError, read_table, table_chunks, write_chunks
 from pseudopoint.tables import describe as in_words
 from pseudopoint.tables.formats import Format
-from pseudopoint.tables.target import require
 
-CHUNK_ROWS = 20_000
 DEMO, DEMO_TARGET = "concrete_demo.csv.gz", "strength_MPa"
 RENAMED = {"interval": "level"}  # measures by their names in model files of earlier versions
 
@@ -111,7 +109,7 @@ def _fitted(
     frame: pd.DataFrame,
     encoder: TableEncoder,
     weight: pd.Series | None,
-    exposure: Beside | None,
+    exposure: SideColumn | None,
     progress: Progress | None,
 ) -> Fitted:
     """The model fitted to the rows of a table that has targets."""
@@ -169,17 +167,10 @@ def score_table(model_file: str | Path, table: str | Path, level: float = LEVEL,
 
 
 def weigher(table: str | Path, name: str | None, kind: AbstractKind) -> tuple[Any, tuple[str, ...]]:
-    """What tells the weights of rows of a table, None without a column of them, and the columns to read as text. All of
-    the column's cells say how it is written, in a pass of its own."""
+    """What tells the weights of rows of a table, None without a column of them, and the columns to read as text."""
     if name is None:
         return None, kind.text
-    head = table_head(table)
-    require(head, [name])
-    chunks = table_chunks(table, CHUNK_ROWS, kind.encoder, (name,))
-    cells = pd.concat([frame[name].drop_duplicates() for frame in chunks]).drop_duplicates(ignore_index=True)
-    rows = head.reindex(range(max(len(head), len(cells)))).assign(**{name: cells})
-    rows.attrs = head.attrs
-    column = Beside.of(rows, name)
+    column = SideColumn.of_table(table, name, kind.encoder)
     return (lambda frame: weights_of(frame, column, kind.encoder.target_name)), (*kind.text, *column.text)
 
 
@@ -292,6 +283,6 @@ def load_model(model_file: str | Path, level: float = LEVEL) -> tuple[AbstractKi
     with reading(model_file):
         test = {RENAMED.get(name, name): value for name, value in (extra["test"] or {}).items()}
         name, format = extra.get("exposure"), extra.get("exposure_format")
-        exposure = None if name is None else Beside(name, None if format is None else Format(**format))
+        exposure = None if name is None else SideColumn(name, None if format is None else Format(**format))
         kind = (Classification if classes else Regression)(model, restored(extra["encoder"]), level, exposure)
         return kind, extra | {"test": test or None}

@@ -62,14 +62,15 @@ class NumberTally:
         self._rows, self._chunks, self._weight = self._rows + rows, self._chunks + 1, self._weight + weight
         self._mean = _averaged(self._mean, part, weight / self._weight)
         self._normal |= part["log_density_of_normal"] is not None  # a chunk of equal targets has none
-        with np.errstate(over="ignore"):
-            self._squares += weight * (part["rmse"] / self._scale) ** 2
-            self._y += Moments.of(columns["y"] / self._scale, columns.get("weight"))
+        error = part["rmse"] / self._scale
+        self._squares += weight * error * error  # infinite where `**` would raise
+        self._y += Moments.of(columns["y"] / self._scale, columns.get("weight"))
 
     def result(self) -> Result:
         """Of all rows."""
         rmse, of_mean = self._scale * float(np.sqrt(self._squares / self._weight)), self._scale * self._y.spread
-        r2 = 1.0 - (rmse / of_mean) ** 2 if of_mean else float(rmse == 0.0)
+        ratio = rmse / of_mean if of_mean else float(rmse > 0.0)
+        r2 = 1.0 - ratio * ratio
         density = self._normal and of_mean > 0
         of_normal = -0.5 * float(np.log(2 * np.pi)) - float(np.log(of_mean)) - 0.5 if density else None
         of_median = self._mean["mae_of_median"] if self._chunks == 1 else None

@@ -89,7 +89,8 @@ class Race:
         return state._replace(model=result.model, evidence=evidence + self.besides(state, rows))
 
     def prior(self, state: State) -> LengthscalePrior:
-        """That of a candidate. The bound is the mean over K columns, so the penalty is divided by K: K s² for s²."""
+        """That of a candidate. The bound is the mean over K columns, so the penalty is divided by K: K s² for s²
+        (methods m)."""
         columns = 1 if self.rows.levels is None else self.rows.levels.shape[1]
         spread = self.settings.lengthscale_prior * float(np.sqrt(columns))
         return LengthscalePrior.around(self.base(state), self.settings._replace(lengthscale_prior=spread))

@@ -81,15 +81,22 @@ class DaskSource:
     `client` runs what is done to them; without one, parts are computed one after another in this process.
     """
 
-    separator = ""
-
-    def __init__(self, delayed: Sequence[Any], columns, rows: Sequence[int], client: Any, read: Callable, notes=()):
+    def __init__(
+        self,
+        delayed: Sequence[Any],
+        columns,
+        rows: Sequence[int],
+        client: Any,
+        read: Callable,
+        notes=(),
+        separator: str = "",
+    ):
         self._delayed, self._read = [part for part, count in zip(delayed, rows, strict=True) if count], read
         if not self._delayed:
             raise TableError("the table has no rows")
         counts = [int(count) for count in rows if count]
         self.parts = tuple(Place("a partition of Dask", i, count) for i, count in enumerate(counts))
-        self.columns, self.client, self.notes = tuple(columns), client, tuple(notes)
+        self.columns, self.client, self.notes, self.separator = tuple(columns), client, tuple(notes), separator
         self.starts = np.concatenate([[0], np.cumsum(counts)]).astype(int)
 
     def __len__(self) -> int:
@@ -259,9 +266,8 @@ def file_parts(source: TableSource, client: Any) -> DaskSource:
     """The parts of files, which the workers read: each has to see the files at the same paths."""
     (dask,) = _imported("dask")
     one = [dask.delayed(source.only(i), pure=False, traverse=False) for i in range(len(source.parts))]
-    placed = DaskSource(one, source.columns, [part.rows for part in source.parts], client, _of_file, source.notes)
-    placed.separator = source.separator
-    return placed
+    rows = [part.rows for part in source.parts]
+    return DaskSource(one, source.columns, rows, client, _of_file, source.notes, source.separator)
 
 
 def dask_source(X: Any, y: Any, target: str) -> tuple[DaskSource, str]:

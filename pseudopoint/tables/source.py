@@ -15,10 +15,10 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from pseudopoint.tables.conversion import convert, csv_chunks, refuse_different
 from pseudopoint.tables.encoder import TableEncoder
 from pseudopoint.tables.messages import TableError, refuse_repeated
 from pseudopoint.tables.reading import SUFFIXES, chunks_of, named_errors, no_rows, open_parquet, table_suffix
-from pseudopoint.tables.scratch import convert, csv_chunks, refuse_different
 
 PART_ROWS = 65_536  # of a table of Arrow, and of the row groups of a scratch file
 AHEAD = 1  # parts read ahead of the one in use
@@ -241,15 +241,21 @@ def _root(table: Any) -> Path | None:
 def in_arrow(frame: pd.DataFrame) -> pa.Table:
     """`TableError`, which names the column, where its cells are of several kinds or of one that Arrow has not."""
     refuse_repeated(frame.columns)
-    for name in frame.columns:
-        try:
-            pa.array(frame[name], from_pandas=True)
-        except pa.ArrowException as error:
-            reason = str(error).splitlines()[0]
-            raise TableError(
-                f"the column {name!r} cannot be read part by part ({reason}): make its cells all text, or all numbers"
-            ) from None
-    return pa.Table.from_pandas(frame, preserve_index=False)
+    try:
+        return pa.Table.from_pandas(frame, preserve_index=False)
+    except pa.ArrowException as error:
+        name, reason = next(name for name in frame.columns if not _fits(frame[name])), str(error).splitlines()[0]
+        raise TableError(
+            f"the column {name!r} cannot be read part by part ({reason}): make its cells all text, or all numbers"
+        ) from None
+
+
+def _fits(series: Any) -> bool:
+    try:
+        pa.array(series, from_pandas=True)
+    except pa.ArrowException:
+        return False
+    return True
 
 
 def _of_arrow(table: pa.Table) -> TableSource:
