@@ -302,6 +302,11 @@ class Standardiser(eqx.Module):
         D = len(self.mean)
         return Standardiser(self.columns, np.zeros(D), np.ones(D), self.target_mean, self.target_scale)
 
+    def without_rounding(self) -> "Standardiser":
+        """One about 0 by powers of two, by which `inputs` and `points` change no digit."""
+        scale = np.where(self.varies, 2.0 ** np.round(np.log2(np.where(self.varies, self.scale, 1.0))), self.scale)
+        return replace(self, mean=np.where(self.varies, 0.0, self.mean), scale=scale)
+
     def points(self, Z: np.ndarray) -> np.ndarray:
         """[M, K] standardised → [M, K] in the data's units, cut at the largest number."""
         if self.warps:

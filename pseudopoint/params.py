@@ -37,17 +37,27 @@ class _Identity(eqx.Module):
 
 
 class _Exp(eqx.Module):
-    """x = lower + exp(ξ). A step in ξ is a relative change of x, so that scales of 1e-6 and 1e6 move alike."""
+    """x = lower + exp(ξ), at most about `most`. A step in ξ is a relative change of x, so that scales of 1e-6 and 1e6
+    move alike."""
 
     lower: float = eqx.field(static=True)
+    most: float = eqx.field(static=True, default=np.inf)
 
     def constrain(self, xi):
-        # e⁴⁰ is as good as infinity, which would turn gradients into NaN.
-        return self.lower + jnp.exp(jnp.clip(xi, -40, 40))
+        least, most = _log_limits(xi, self.lower)
+        return self.lower + jnp.exp(jnp.clip(xi, least, min(most, float(np.log(self.most)))))
 
     def unconstrain(self, x):
         # A value at or below the lower end starts a little above it, here and in the other bijectors.
-        return jnp.log(jnp.maximum(x - self.lower, 1e-3 * self.lower + 1e-12))
+        return jnp.log(jnp.maximum(x - self.lower, 1e-3 * self.lower + jnp.exp(_log_limits(x, 0.0)[0])))
+
+
+def _log_limits(x: Any, lower: float) -> tuple[float, float]:
+    """Beyond e to these, squares and their derivatives overflow or vanish, which would turn gradients into NaN; and a
+    sum with `lower` would be `lower`. In float64 no unit reaches them: a lengthscale of ten years is 3e17 nanoseconds,
+    an elementary charge 2e-19 coulombs."""
+    limit = 40.0 if jnp.result_type(x) == jnp.float32 else 150.0
+    return -40.0 if lower > 0 else -limit, limit
 
 
 class _Softplus(eqx.Module):
@@ -121,12 +131,12 @@ def _field(convert: Callable[[str, Any], Any], bijector: Any, learn: str | None,
     return field
 
 
-def positive(lower: float = 0.0, learn: str | None = None, **keywords) -> Any:
-    """A field of positive numbers, ValueError otherwise; the optimiser keeps them above `lower`.
+def positive(lower: float = 0.0, learn: str | None = None, most: float = np.inf, **keywords) -> Any:
+    """A field of positive numbers, ValueError otherwise; the optimiser keeps them above `lower` and up to `most`.
 
     `learn` names a static boolean field that says whether the optimiser moves this one; without it, it does.
     """
-    return _field(_positive_array, _Exp(lower), learn, keywords)
+    return _field(_positive_array, _Exp(lower, most), learn, keywords)
 
 
 def softplus(**keywords) -> Any:

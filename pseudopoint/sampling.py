@@ -204,7 +204,8 @@ def paths(
     converts units. All draws share the waves. `key` is a seed or a key of jax.random. The cost is M³ + count · M
     (features + M). The functions are differentiable in X. Numbers become arrays of the dtype of the scope.
 
-    Raises TypeError for a kernel of unknown spectrum (see `spectrum`), and for White, whose draws are no functions.
+    Raises TypeError for a kernel of unknown spectrum (see `spectrum`), for White, whose draws are no functions, and for
+    a predictor of several targets with one covariance.
     """
     predictor = jax.tree.map(jnp.asarray, predictor)
     key = key if jnp.issubdtype(getattr(key, "dtype", int), jax.dtypes.prng_key) else jax.random.key(key)
@@ -214,6 +215,8 @@ def paths(
 
 
 def _paths(p: Predictor, key, count: int, features: int) -> Paths:
+    if jnp.ndim(p.alpha) > 1:  # one draw of noise for all of them would make their errors equal
+        raise TypeError("paths are of one target: draw those of each, with its own row of `alpha` and its own key")
     waves, *keys = jax.random.split(key, 4)
     Zv = jnp.asarray(p.Zv)
     prior = _prior(p.kernel, waves, features, middle(Zv))

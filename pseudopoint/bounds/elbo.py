@@ -1,11 +1,13 @@
 """The bound of any q(u) under any likelihood, from minibatches, at B M²."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
 from ..data import Count, Dataset
@@ -158,22 +160,26 @@ def majorises(likelihood: AbstractLikelihood) -> bool:
     return likelihood.majorised or not likelihood.concave
 
 
-@jax.jit
 def shrunk(model: Model, data: Dataset, iterations: int = 30) -> Model:
     """The model with the posterior `ShrunkResidual`, whose v maximises the bound of all rows for the model's q.
 
-    v = 1/(1 + Σ wᵢβᵢdᵢ/CN), βᵢ = −2 ∂E[log p(yᵢ | f)]/∂variance at explained + v dᵢ  (methods a.3), by fixed-point
-    iterations from v = 1.
+    With N rows of weight above 0, v = 1/(1 + Σ wᵢβᵢdᵢ/CN), βᵢ = −2 ∂E[log p(yᵢ | f)]/∂variance at explained + v dᵢ
+    (methods a.3), by fixed-point iterations from v = 1.
     """
+    return _shrunk(model, data, int(np.sum(np.asarray(data.weight) > 0)), iterations)
+
+
+@partial(jax.jit, static_argnums=(2, 3))
+def _shrunk(model: Model, data: Dataset, N: int, iterations: int) -> Model:
     base = model.posterior.unshrunk
     mean, explained, d = base.project(model.kernel).marginals(data.X)
-    likelihood = model.likelihood.at(data)
+    likelihood, values = model.likelihood.at(data), N * d.size / len(data)
 
     def better(_, v):
         fit = lambda v: jnp.sum(data.weight * likelihood.expectation(mean, explained + v * d, data.y))
         # β may be negative if the log density is not concave. Then v may exceed 1, up to 2.
-        return 1 / (1 + jnp.maximum(-2 * jax.grad(fit)(v) / d.size, -0.5))
+        return 1 / (1 + jnp.maximum(-2 * jax.grad(fit)(v) / values, -0.5))
 
     v = lax.fori_loop(0, iterations, better, jnp.ones((), data.X.dtype))
-    posterior = ShrunkResidual(base=base, num_data=len(data), v=v)  # pyright: ignore[reportCallIssue]
+    posterior = ShrunkResidual(base=base, num_data=N, v=v)  # pyright: ignore[reportCallIssue]
     return Model(model.kernel, model.likelihood, posterior)

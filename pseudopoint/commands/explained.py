@@ -19,9 +19,11 @@ MOST_INPUTS, MOST_CATEGORIES = 20, 12
 SHOWN_COLUMNS, SHOWN_RESIDUALS = 8, 5
 
 
-def inputs(kind: AbstractKind, X: np.ndarray, scored: Scored | None) -> tuple[list[Input], float]:
-    """The table's columns, the most important first, with effects over the training rows X [N, D], and the share of
-    variance of what they do together."""
+def inputs(
+    kind: AbstractKind, X: np.ndarray, weight: np.ndarray | None, scored: Scored | None
+) -> tuple[list[Input], float]:
+    """The table's columns, the most important first, with effects over the training rows X [N, D] by their weights, and
+    the share of variance of what they do together."""
     columns, groups = kind.encoder.columns, [list(at) for at in kind.encoder.places.values()]
     curves, sets = [], []
     for column, group in zip(columns, groups, strict=True):
@@ -29,7 +31,7 @@ def inputs(kind: AbstractKind, X: np.ndarray, scored: Scored | None) -> tuple[li
         parts = [group] if column.categories else [[j] for j in group]
         curves.append(len(sets))
         sets += parts
-    found, together, *_ = kind.model.effects(X, sets)
+    found, together, *_ = kind.model.effects(X, sets, sample_weight=weight)
     worse = importances(kind, scored)
     bounds = [*curves[1:], len(sets)]
     made = [

@@ -168,8 +168,8 @@ class Regression(AbstractKind):
 
     def pictures(self, scored: Scored) -> dict[str, Any]:
         """Predictions against truths; whether residuals are normal is asked of a Gaussian likelihood only."""
-        names = ("y", "mean", "std", "lower", "upper")
-        return {name: scored.columns[name] for name in names} | {"gaussian": self._gaussian()}
+        names = ("y", "mean", "std", "lower", "upper", "weight")
+        return {name: scored.columns.get(name) for name in names} | {"gaussian": self._gaussian()}
 
     def about(self) -> Result:
         """The unit of the scaled target; the standard deviation of the noise, if there is one number that is this: what
@@ -249,7 +249,8 @@ class Classification(AbstractKind):
 
     def pictures(self, scored: Scored) -> dict[str, Any]:
         """Reliability and confusion."""
-        return {"y": scored.columns["y"], "probabilities": self._probabilities(scored), "classes": self._classes()}
+        probabilities = {"probabilities": self._probabilities(scored), "classes": self._classes()}
+        return {name: scored.columns.get(name) for name in ("y", "weight")} | probabilities
 
     def about(self) -> Result:
         """The classes, in the order of the columns of probabilities."""

@@ -23,24 +23,21 @@ def report_of(
     result: Result,
     X: np.ndarray,
     y: np.ndarray,
+    weight: np.ndarray | None,
     scored: Scored | None,
     held_out: pd.DataFrame | None,
     name: str,
 ) -> Report:
-    """Of a model that was fitted to the rows X, y of the table `name`."""
+    """Of a model that was fitted to the rows X, y of the table `name`, with weights if there were any."""
     history, target = kind.model.history_, kind.encoder.target_name
     columns = (history["step"].astype(int), history["bound"], history["seconds"])
-    shown, together = inputs(kind, X, scored)
+    shown, together = inputs(kind, X, weight, scored)
     numbers = kind.task == "regression"
     measured = scored is not None and scored.rows > 0
     more: dict[str, Any] = {}
     if scored is not None and measured:
         more = kind.pictures(scored) | {"worst": surprising(kind, shown, scored, held_out)}
         more |= {"beside": residual_columns(kind, shown, scored)} if numbers else {}
-    of_classes = getattr(kind.model, "classes_", np.empty(0))
-    chance = (
-        f"change of the probability of {str(of_classes[1])!r}" if len(of_classes) == 2 else "change of probabilities"
-    )
     return Report(
         title=f"{target} in {name}",
         made=_made(result),
@@ -52,13 +49,23 @@ def report_of(
         inputs=shown,
         together=together,
         near_rows=kind.model.near_rows_ is not None,
-        effect=f"change of {target}" if numbers else chance,
+        effect=_effect(kind, target),
         loss="by how much the RMSE grows" if numbers else "by how much the log probability of the true class falls",
         advice=result["advice"],
         level=kind.level,
         discrete=" ".join(discrete_target(y, result["noise_std"])) if numbers and result["noise_std"] else "",
         **more,
     )
+
+
+def _effect(kind: AbstractKind, target: str) -> str:
+    """What the effects of columns are in; of counts they are those of an exposure of 1."""
+    if kind.task == "regression":
+        return (
+            f"change of {target}" if kind.exposure is None else f"change of {target} per unit of {kind.exposure.name}"
+        )
+    classes = kind.model.classes_
+    return f"change of the probability of {str(classes[1])!r}" if len(classes) == 2 else "change of probabilities"
 
 
 def _summary(result: Result) -> list[tuple[str, str]]:

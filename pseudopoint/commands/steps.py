@@ -266,8 +266,8 @@ def reported(
     """Writes the report of the fit that was measured, where asked for, and says where it is."""
     if report is None:
         return {}
-    kind, X, y, _ = measured
-    write_report(report, report_of(kind, result, X, y, scored, held_out, Path(table).name))
+    kind, X, y, weight = measured
+    write_report(report, report_of(kind, result, X, y, weight, scored, held_out, Path(table).name))
     return {"report": str(report)}
 
 

@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_is_fitted, check_X_y
 
 from ..compilation import forget_programs, keeping_programs
 from ..data import Standardiser, dataset, merge_duplicates
-from ..kernels import AbstractKernel, InUnits, check_columns
+from ..kernels import AbstractKernel
 from ..likelihoods import AbstractLikelihood, Offset
 from ..means import ScaledMean
 from ..names import SETTINGS, Settings, parameters
@@ -24,17 +24,17 @@ from ..posteriors import WithMean
 from ..processes import computing, one_blas_thread
 from ..recipes import Fitted, Warm, fit_model
 from ..starts.expressions import expressed, is_expression
-from ..starts.hyperparameters import STARTS, named_kernel
 from . import notes, predictive
 from .checks import checked, refuse_large, refuse_non_finite, scaled_noise, unknown, validated, weights, whole
 from .choosing import Chosen, as_chosen, searched, table
 from .effects import Effects, effects_of
 from .frames import encoded, gaps, is_lazy, is_table, restored
+from .kernel_start import in_units_of_inputs, start_kernel, unrounded
 from .lazy import over_partitions
 from .means import around_mean
 from .saving import rebuilt, tree_of
 from .serving import block_sizes, evaluate, is_plain
-from .targets import refuse_unfit
+from .targets import refuse_unfit, started
 from .updating import TakesMoreRows
 from .warm import learned_by, start_of
 
@@ -172,12 +172,13 @@ class AbstractEstimator(TakesMoreRows, BaseEstimator):
         known, scaling, anew = start_of(self, rows[1:], scaling, own)
         said += anew + notes.far_rows(rows[0], scaling, self._names)
         said += notes.lost_digits("the target", rows[1], scaling.target_mean, scaling.target_scale)
+        scaling = unrounded(scaling, settings)
         with computing(self._precision), one_blas_thread(), keeping_programs():
             X, y, weight = scaling.inputs(rows[0], self._precision), scaling.target(rows[1]), rows[2]
             refuse_large(y, self._precision)
             coarse = notes.single_precision(rows[0]) if own or not scaled else []
             said += coarse if self._precision == "float32" else []
-            described = likelihood(y, weight)
+            described, variance = started(likelihood(y, weight), settings, y, weight, scale_target)
             if isinstance(settings.likelihood, AbstractLikelihood):
                 refuse_unfit(described, scaling.target(given[1]), *given[1:3])
             if coarse:
@@ -189,7 +190,7 @@ class AbstractEstimator(TakesMoreRows, BaseEstimator):
             settings = self._with_kernel(settings, scaling)
             found = searched(settings, described, data, scaling, scale_target, whole=True, categories=self._categories)
             if found is None:
-                kernel, about = start_kernel(settings, X, y, scale_target, scaling if own else None)
+                kernel, about = start_kernel(settings, X, y, variance, scaling if own else None)
                 chosen, said = Chosen(kernel, data, scaling), said + about
             else:
                 chosen = as_chosen(found, rows[0], data, scaling, self._precision)
@@ -296,19 +297,22 @@ class AbstractEstimator(TakesMoreRows, BaseEstimator):
         """p(y | f) with the constant mean of f, where there is one."""
         return self.likelihood_ if self.mean_ is None else Offset(self.likelihood_, self.mean_)
 
-    def effects(self, X, groups=None, *, level=0.9, rows=100) -> Effects:
+    def effects(self, X, groups=None, *, level=0.9, rows=100, sample_weight=None) -> Effects:
         """What each input does to predictions: `Effects` of the columns of X [N, D], such as the training rows.
 
         A column's effect at a value t is the average prediction of the rows with the column set to t, less the average
         prediction of the rows: partial dependence, with an interval of probability `level`. If the function is a sum of
         functions of single columns, it is the column's function up to a constant. `groups`, lists of numbers of
         columns, are for columns that belong together, as those of a category. Averages are over at most `rows` rows of
-        X, fewer for large models, of f without near rows. Exact for real targets; of others intervals are of first
-        order in the uncertainty of f (methods j). Raises ValueError where groups do not have each column once.
+        X, fewer for large models, drawn in proportion to `sample_weight` [N] where it is given, of f without near rows.
+        Exact for real targets; of others intervals are of first order in the uncertainty of f, and probabilities of
+        classes are those at its mean (methods j). Raises ValueError where groups do not have each column once.
         """
         if self.outputs_ is not None:
             raise ValueError("effects are of one output, and this model has several: fit each by itself")
-        return effects_of(self, self._inputs(X), groups, level, whole("rows", rows))
+        X = self._inputs(X)
+        weight = None if sample_weight is None else weights(sample_weight, X, self._precision)
+        return effects_of(self, X, groups, level, whole("rows", rows), weight)
 
     def _outputs(self) -> np.ndarray:
         """What `effects` are of: a factor of E y, or a matrix of the probabilities of classes."""
@@ -376,25 +380,3 @@ def _merged(rows: tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]):
         return rows if weight.all() else jax.tree.map(lambda part: part[weight > 0], rows), said
     merged = merge_duplicates(*rows)
     return merged, said + notes.merged_rows(int(np.count_nonzero(weight)), len(merged[1]))
-
-
-def in_units_of_inputs(settings: Settings) -> bool:
-    """Whether the kernel's numbers are in the units of X: those of an object, unless inputs are to be scaled."""
-    given = isinstance(settings.kernel, AbstractKernel)  # a check of what a user passes
-    return given and (settings.scale_inputs == "auto" or not settings.scale_inputs)
-
-
-def start_kernel(
-    settings: Settings, X, y, scaled: bool, units: Standardiser | None
-) -> tuple[AbstractKernel, list[str]]:
-    """The kernel at its start, as a function of scaled inputs, and what to say about it; `units` are those of an
-    object's numbers, None where they are standard deviations."""
-    kernel = settings.kernel
-    if isinstance(kernel, AbstractKernel):
-        check_columns(kernel, X.shape[1])
-        at = kernel if units is None else InUnits(kernel, units.mean, units.scale)
-        return at, notes.start_of_kernel(kernel, at, X)
-    kernel = "matern52" if kernel == "auto" else kernel
-    lengthscale, variance = STARTS[settings.initial](X, y)
-    # Without a scaled target, f is a logarithm or the like: of the size of one.
-    return named_kernel(kernel, lengthscale, variance if scaled else 1.0, X.shape[1]), []

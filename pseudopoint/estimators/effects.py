@@ -59,9 +59,14 @@ class Effects(NamedTuple):
 
 
 def effects_of(
-    model: Any, X: Float[np.ndarray, "N D"], groups: Sequence[Sequence[int]] | None, level: float, rows: int
+    model: Any,
+    X: Float[np.ndarray, "N D"],
+    groups: Sequence[Sequence[int]] | None,
+    level: float,
+    rows: int,
+    weight: Float[np.ndarray, " N"] | None = None,
 ) -> Effects:
-    """`AbstractEstimator.effects` of a fitted model, at rows that were checked."""
+    """`AbstractEstimator.effects` of a fitted model, at rows that were checked; `weight` None counts all alike."""
     D = X.shape[1]
     sets = [(j,) for j in range(D)] if groups is None else [tuple(int(j) for j in group) for group in groups]
     if sorted(sum(sets, ())) != list(range(D)):
@@ -70,7 +75,7 @@ def effects_of(
         raise ValueError(f"level={shown(level)} must lie between 0 and 1; 0.9 means 90 %")
     if len(X) == 0:
         raise ValueError("X has no rows: effects are averages over the rows of a table, such as the training rows")
-    sample = _sample(X, min(rows, _affordable(model, len(sets))))
+    sample = _sample(X, min(rows, _affordable(model, len(sets))), weight)
     curves = [_values(X[:, list(group)]) for group in sets]
     learned, outputs = _learned(model), model._outputs()
     exponent = np.frexp(np.max(np.abs(outputs)))[1]
@@ -107,10 +112,16 @@ def _affordable(model: Any, groups: int) -> int:
     return max(FEWEST, int((WORK / (groups * each) + POINTS**2 / 4) ** 0.5 - POINTS / 2))
 
 
-def _sample(X: np.ndarray, count: int) -> np.ndarray:
-    if len(X) <= count:
+def _sample(X: np.ndarray, count: int, weight: np.ndarray | None) -> np.ndarray:
+    """At most so many rows at random; with weights each is taken as often as its share of them says."""
+    if weight is None and len(X) <= count:
         return X
-    return X[np.sort(np.random.default_rng(0).permutation(len(X))[:count])]
+    order = np.random.default_rng(0).permutation(len(X))
+    if weight is not None:  # systematic sampling: equal steps along the sums of weights
+        order = order[weight[order] > 0]
+        sums = np.cumsum(weight[order] / weight.max())
+        order = order[np.searchsorted(sums, sums[-1] * (np.arange(count) + 0.5) / count)]
+    return X[np.sort(order[:count])]
 
 
 def _values(columns: np.ndarray) -> np.ndarray:

@@ -18,11 +18,12 @@ from ..recipes import COLLAPSED_ROWS, Fitted, Warm, choose_num_inducing
 from ..starts.inducing import candidates
 from ..starts.outputs import latent_points, mixing, moments_of_outputs, stacked
 from . import notes, predictive
-from .base import in_units_of_inputs, start_kernel
 from .checks import numbers, refuse_large
 from .choosing import Chosen, given_points, searched
 from .frames import as_pandas, given, is_table
+from .kernel_start import in_units_of_inputs, start_kernel, unrounded
 from .serving import evaluate
+from .targets import size_of
 from .warm import learned_by
 
 LARGEST_TARGET = 1e100  # whose square is a number
@@ -131,16 +132,19 @@ def _learn(model, settings, X, Y, names, weight, said, progress):
     said = said + notes.far_rows(X, scaling, model._names)
     for p, values in enumerate(Y.T):
         said += notes.lost_digits(f"the output {names[p]}", values[~np.isnan(values)], mean[p], scale[p])
+    scaling = unrounded(scaling, settings)
     forget_programs()
     with computing(precision), one_blas_thread(), keeping_programs():
         Y = scaling.target(Y)
         refuse_large(np.nan_to_num(Y), precision)
         settings = model._with_kernel(settings, scaling)
+        if not settings.scale_target:
+            settings = settings._replace(initial_noise=settings.initial_noise * size_of(Y))
         found = _searched(settings, scaling.inputs(X, precision), Y, weight, scaling)
         if found is None:
             first = ~np.isnan(Y[:, 0])
             rows = scaling.inputs(X[first], precision), Y[first, 0]
-            base, about = start_kernel(settings, *rows, True, scaling if own else None)
+            base, about = start_kernel(settings, *rows, None, scaling if own else None)
             said = said + about
         else:
             base, scaling = found.base, replace(scaling, warps=found.inputs if any(found.inputs) else ())

@@ -16,12 +16,13 @@ from ..processes import computing, one_blas_thread
 from ..recipes import AbstractKeeper, Found, Trial, fit_rows
 from ..tables import LearnedTable, PartReader, Parts, TableRows, arrays_source, dask_source, learn_table, open_source
 from . import notes
-from .base import in_units_of_inputs, start_kernel
 from .checkpoints import fingerprint, opened
 from .checks import unmasked
 from .choosing import Chosen, as_chosen, searched
 from .frames import is_lazy, is_table
+from .kernel_start import in_units_of_inputs, start_kernel, unrounded
 from .means import around_mean
+from .targets import started
 from .warm import learned_by
 
 FEW = 20_000  # rows of the sample on which a fit starts
@@ -139,17 +140,19 @@ def _fit(model, settings, at, learned, raw_rows, raw: Dataset, scale_target, lik
     scaling = Standardiser.of_moments(moments, raw.X, target, own or scaled, ignore_constant=not own)
     ends = learned.target.least, learned.target.most
     said += notes.lost_digits("the target", ends, scaling.target_mean, scaling.target_scale)
+    scaling = unrounded(scaling, settings)
     y = scaling.target(np.asarray(raw.y))
     settings = model._with_kernel(settings, scaling)
     few = dataset(scaling.inputs(raw.X, precision), y, dtype=precision)
-    described = likelihood(y, np.ones_like(y))
+    ones = np.ones_like(y)
+    described, variance = started(likelihood(y, ones), settings, y, ones, scale_target)
 
     def choose():
         least, categories = learned.target.least, model._categories
         found = searched(settings, described, few, scaling, scale_target, least, categories=categories)
         if found is not None:
             return _tree(found.base, found.model, found.inputs, found.target, found.trials)
-        kernel, about = start_kernel(settings, np.asarray(few.X), y, scale_target, scaling if own else None)
+        kernel, about = start_kernel(settings, np.asarray(few.X), y, variance, scaling if own else None)
         return _tree(kernel, notes=about)
 
     tree = keeper.stage("chosen", choose)

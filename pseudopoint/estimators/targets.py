@@ -24,9 +24,11 @@ from ..likelihoods import (
     Softmax,
     StudentT,
 )
+from ..names import Settings
 from .checks import unknown
 
 MAX_LEVELS = 100
+LEAST_SIZE = 1e-3  # of a real target that is not scaled: the standard deviation of its noise is at least 1e-4
 
 Make = Callable[[np.ndarray, np.ndarray], AbstractLikelihood]
 
@@ -101,6 +103,28 @@ def regression_likelihood(likelihood: Any, noise: float) -> Target:
         raise ValueError(f"likelihood={name} is for classes: use GPClassifier")
     levels = (lambda y: np.arange(float(likelihood.classes))) if likelihood.ordered else (lambda y: None)
     return Target(name, lambda y, w: likelihood, support, likelihood.gaussian_noise is not None, levels)
+
+
+def size_of(y: np.ndarray, weight: np.ndarray | None = None) -> float:
+    """Mean y² of a real target that is not scaled, gaps apart: variances start relative to it, so that a fit is the
+    same in any units. Raises ValueError where the least noise would be a tenth of √ of it or more."""
+    known = ~np.isnan(y)
+    size = float(np.average(np.asarray(y[known], float) ** 2, weights=None if weight is None else weight[known]))
+    if 0 < size < LEAST_SIZE**2:
+        raise ValueError(
+            f"the target is {size**0.5:.2g} from 0 (root mean square), too small for scale_target=False, where noise "
+            "has a standard deviation of at least 1e-4: leave scale_target=True, or give the target in a smaller unit"
+        )
+    return size or 1.0
+
+
+def started(likelihood: AbstractLikelihood, settings: Settings, y: np.ndarray, weight: np.ndarray, scaled: bool):
+    """A likelihood at its start, and the variance of f there, None where it is the kernel's own start. The noise of one
+    by name is relative to `size_of` a real target that is not scaled; an object's numbers stay as they are."""
+    if scaled or not likelihood.additive:
+        return likelihood, None if scaled else 1.0  # f is a logarithm or the like, of the size of one
+    size = size_of(y, weight)
+    return likelihood.noise_times(size) if isinstance(settings.likelihood, str) else likelihood, None
 
 
 def class_likelihood(likelihood: Any, classes: int) -> AbstractLikelihood:

@@ -36,9 +36,10 @@ class TakesMoreRows:
         """The fitted model given the rows X [N, D], y [N] besides those that it has seen, which are not needed.
 
         Hyperparameters, scaling, warps and inducing points are held; what was learned is the prior (Bui, Nguyen and
-        Turner 2017). For Gaussian noise this is the posterior of a fit to all rows with the same hyperparameters and
-        points, and `bound_` its bound; for other likelihoods it is the best one for the old q and the new rows, and
-        `bound_` an estimate. `new_inducing` more inducing points start at those new rows about which the old points say
+        Turner 2017). For Gaussian noise and posterior="whitened" this is the posterior of a fit to all rows with the
+        same hyperparameters and points, and `bound_` its bound; for other likelihoods and posteriors it is the best one
+        for the old q and the new rows, by the points of the covariance, and `bound_` an estimate.
+        `new_inducing` more inducing points start at those new rows about which the old points say
         least. Columns and classes are those of the fit. The price is one pass over the new rows, N M²;
         a model with near rows (`near_rows_`) keeps the rows, and passes over all of them.
 

@@ -31,7 +31,8 @@ def to_onnx(model: Any, path: Any, *, level: float = 0.9) -> list[str]:
     a column of the table has that name.
 
     Needs the package onnx. Raises ImportError without it, and ValueError for a model that computes what the export has
-    no nodes for, such as a special function of a kernel of your own, or predictions that near rows correct.
+    no nodes for, such as the likelihood robustmax, a special function of a kernel of your own, or predictions
+    that near rows correct.
     """
     check_is_fitted(model)
     if not 0 < level < 1:

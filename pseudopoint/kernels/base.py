@@ -25,8 +25,10 @@ __all__ = [
     "Product",
     "Scale",
     "Sum",
+    "by_equality",
     "check_columns",
     "lengthscales",
+    "refuse_missing",
 ]
 
 Scale = Float[Number, ""] | Float[Number, " D"]
@@ -43,6 +45,7 @@ class AbstractKernel(Readable):
 
     __array_ufunc__ = None  # so that NumPy's numbers and arrays leave `x * kernel` to `__rmul__`
     precedence: ClassVar[int] = 2  # of the expression that shows it: 0 is a sum, 1 a product
+    equality: ClassVar[bool] = False  # whether it asks whether inputs are equal
 
     @abstractmethod
     def __call__(self, X: Float[Array, "N D"], Z: Float[Array, "M D"]) -> Float[Array, "N M"]:
@@ -127,6 +130,11 @@ def _children(kernel: Any) -> list[AbstractKernel]:
     """The kernels that this one is made of."""
     values = sum((value if isinstance(value, tuple) else (value,) for value in _fields(kernel).values()), ())
     return [value for value in values if isinstance(value, AbstractKernel)]
+
+
+def by_equality(kernel: AbstractKernel) -> bool:
+    """Whether a part of it asks whether inputs are equal: then pseudo-points have to be rows, to the last digit."""
+    return kernel.equality or any(map(by_equality, _children(kernel)))
 
 
 def lengthscales(kernel: AbstractKernel) -> list[Any]:
@@ -258,12 +266,11 @@ class On(AbstractOfRows):
         return On(self.kernel.ard(len(self.columns)), self.columns)
 
     def inner_columns(self, D: int) -> int:
-        if any(not -D <= column < D for column in self.columns):
-            raise ValueError(f"a kernel is on columns {self.columns}, but the inputs have {D}, which are 0 to {D - 1}")
+        refuse_missing(self.columns, D)
         return len(self.columns)
 
     def seen(self, X: Float[Array, "N D"]) -> Float[Array, "N K"]:
-        self.inner_columns(X.shape[1])  # JAX would clamp an index out of range
+        self.inner_columns(X.shape[1])
         return X[:, self.columns]
 
 
@@ -288,6 +295,12 @@ class InUnits(AbstractOfRows):
 
     def seen(self, X: Float[Array, "N D"]) -> Float[Array, "N K"]:
         return X * self.scale + self.mean
+
+
+def refuse_missing(columns: tuple[int, ...], D: int) -> None:
+    """Raises ValueError for a column that is not there: JAX would take the last one in its place."""
+    if any(not -D <= column < D for column in columns):
+        raise ValueError(f"a kernel is on columns {columns}, but the inputs have {D}, which are 0 to {D - 1}")
 
 
 def check_columns(kernel: AbstractKernel, D: int) -> None:

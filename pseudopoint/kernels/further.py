@@ -10,7 +10,7 @@ from jax import lax
 from jaxtyping import Array, Float
 
 from ..params import Number, positive, real
-from .base import AbstractKernel, Positive, Scale, of_parts_times, with_variance
+from .base import AbstractKernel, Positive, Scale, of_parts_times, refuse_missing, with_variance
 from .distance import squared_distance
 
 __all__ = ["ArcCosine", "Changepoint", "Coregion", "Cosine", "Hamming", "Polynomial", "SpectralMixture"]
@@ -124,12 +124,14 @@ def _(primals, tangents):
 class Hamming(AbstractKernel):
     """variance · exp(−Σ_d 1[x_d ≠ z_d]/lengthscale_d): codes and categories, whose order means nothing.
 
-    Rows that differ in columns of small lengthscales have nothing to do with each other.
+    Rows that differ in columns of small lengthscales have nothing to do with each other. Pseudo-points start at rows,
+    and have no derivative in columns of codes alone: there they stay.
     """
 
     lengthscale: Scale = positive(default=1.0)
     variance: Positive = positive(default=1.0)
     times = with_variance
+    equality: ClassVar[bool] = True
 
     def ard(self, D: int) -> AbstractKernel:
         return eqx.tree_at(lambda k: k.lengthscale, self, np.broadcast_to(np.asarray(self.lengthscale), (D,)))
@@ -165,6 +167,7 @@ class Coregion(AbstractKernel):
 
     def _indicators(self, X):
         """1 where a row is of a category, [N, C]."""
+        refuse_missing((self.column,), X.shape[1])
         C = self.own.shape[0]
         code = jnp.clip(jnp.floor(lax.stop_gradient(X[:, self.column]) + 0.5), 0, C - 1)
         same = (code[:, None] == jnp.arange(C, dtype=X.dtype)).astype(X.dtype)
@@ -198,5 +201,6 @@ class Changepoint(AbstractKernel):
 
     def _shares(self, X):
         """1 − s and s."""
+        refuse_missing((self.column,), X.shape[1])
         at = (X[:, self.column] - self.location) / self.width
         return jax.nn.sigmoid(-at), jax.nn.sigmoid(at)

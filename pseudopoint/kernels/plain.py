@@ -1,5 +1,7 @@
 """Kernels of no distance: lines and independent noise."""
 
+from typing import ClassVar
+
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
@@ -28,6 +30,7 @@ class White(AbstractKernel):
 
     variance: Positive = positive(default=1.0)
     times = with_variance
+    equality: ClassVar[bool] = True
 
     def __call__(self, X: Float[Array, "N D"], Z: Float[Array, "M D"]) -> Float[Array, "N M"]:
         return self.variance * jnp.all(X[:, None, :] == Z[None, :, :], axis=-1).astype(X.dtype)

@@ -47,7 +47,7 @@ class AbstractLikelihood(Readable):
     smooth: ClassVar[bool] = True
     # Whether its own parameters, or the scaling of the target, make a constant mean of f (`Offset`) needless.
     has_constant: ClassVar[bool] = False
-    # Whether y = f + noise, f the first latent function: E[y | f] = f.
+    # Whether y = f + noise that is symmetric about 0, f the first latent function: E[y | f] = f.
     additive: ClassVar[bool] = False
     # Whether y = f₁ + N(0, scale² e^{2f₂}): a Gaussian likelihood for f₁ given f₂, so that two fits in turn learn both;
     # and whether such noise is Student-t instead, whose rows have precisions besides.

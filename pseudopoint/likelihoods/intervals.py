@@ -24,6 +24,7 @@ def quantile(likelihood: AbstractLikelihood, mean: Latent, variance: Latent, p: 
 
     Cantelli's inequality brackets it: with mean m and standard deviation s of y,
         m − s √((1 − p)/p) ≤ y ≤ m + s √(p/(1 − p)).
+    Additive noise is symmetric: beyond the median y is 2m less the quantile of 1 − p, which has more digits.
     """
     if np.shape(mean)[-1] == 0:
         return np.empty(0)
@@ -37,6 +38,8 @@ def quantile(likelihood: AbstractLikelihood, mean: Latent, variance: Latent, p: 
         below = np.cumsum(np.exp(in_blocks(_log_probabilities, likelihood, mean, variance)), axis=0)
         return np.sum(below < p - TOLERANCE, axis=0).astype(float)
     m, v = in_blocks(_moments, likelihood, mean, variance)
+    mirrored = likelihood.additive & (np.asarray(p) > 0.5)
+    p = np.where(mirrored, 1 - np.asarray(p), p)
     mean, variance = np.asarray(mean, float), np.asarray(variance, float)
     s = np.sqrt(v)
     low, high = m - s * np.sqrt((1 - p) / p), m + s * np.sqrt(p / (1 - p))
@@ -52,7 +55,7 @@ def quantile(likelihood: AbstractLikelihood, mean: Latent, variance: Latent, p: 
         y, high = np.exp, np.log(high)
         low = high - SMALLEST
     root = y(_root(lambda u: likelihood.predictive_cdf(mean, variance, y(u)) - p, low, high, p))
-    return np.maximum(np.ceil(root - 1e-6), 0.0) if support == "counts" else root
+    return np.maximum(np.ceil(root - 1e-6), 0.0) if support == "counts" else np.where(mirrored, 2 * m - root, root)
 
 
 @jax.jit

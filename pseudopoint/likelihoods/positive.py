@@ -87,7 +87,7 @@ class NegativeBinomial(AbstractScaled):
     """Counts with mean λ = scale · e^f and variance λ + λ²/r, r = shape: Poisson in the limit of a large shape."""
 
     support: ClassVar[str] = "counts"
-    shape: Float[Number, ""] = positive(1e-3, default=2.0)
+    shape: Float[Number, ""] = positive(1e-3, most=1e8, default=2.0)
 
     def _spread(self, m: PerRow, squared: PerRow) -> PerRow:
         return m + squared / self.shape

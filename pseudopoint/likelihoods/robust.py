@@ -69,7 +69,7 @@ class StudentT(AbstractAdditive):
     """y = f + ς t, ς = scale, t Student's with `degrees` = ν > 2 degrees of freedom (3 in Salimbeni et al. 2018,
     5.5)."""
 
-    degrees: Float[Number, ""] = positive(2.01, default=3.0)
+    degrees: Float[Number, ""] = positive(2.01, most=1e8, default=3.0)
 
     def noise_times(self, factor: float) -> "StudentT":
         """With √factor ς."""
@@ -118,6 +118,10 @@ class Laplace(AbstractAdditive):
     concave: ClassVar[bool] = True
     majorised: ClassVar[bool] = True
     smooth: ClassVar[bool] = False
+
+    def noise_times(self, factor: float) -> "Laplace":
+        """With √factor b."""
+        return Laplace(np.asarray(self.scale) * factor**0.5)
 
     def _spread(self):
         return 2 * self.scale**2

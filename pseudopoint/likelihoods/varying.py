@@ -99,7 +99,7 @@ class HeteroscedasticStudentT(AbstractLikelihood):
     varying_noise: ClassVar[bool] = True
     heavy_tails: ClassVar[bool] = True
     scale: Float[Number, ""] = positive(1e-4, default=0.3)
-    degrees: Float[Number, ""] = positive(2.01, default=4.0)
+    degrees: Float[Number, ""] = positive(2.01, most=1e8, default=4.0)
 
     def noise_times(self, factor: float) -> "HeteroscedasticStudentT":
         """With √factor s."""

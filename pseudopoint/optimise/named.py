@@ -65,18 +65,19 @@ def optimise(
 
 
 def in_coordinates(model: Model, coordinates: type[AbstractGaussian]) -> Model:
-    """The same model, its Gaussians in other coordinates. A posterior without one stays as it is for `MeanChol`, as
-    ordinary gradients move any numbers; for others FitError."""
-    convert = lambda q: coordinates.from_natural(q.to_natural())
+    """The same model, its q in other coordinates, and what other Gaussians it has in `MeanChol`, for ordinary gradients
+    move them. A posterior without one stays as it is for `MeanChol`, as these move any numbers; for others FitError."""
+    convert = lambda kind, q: kind.from_natural(q.to_natural())
     one = model.posterior.one
     # A family's fields are of any type: those that are Gaussians have coordinates.
     names = [name for name in one.own if isinstance(getattr(one, name), AbstractGaussian)]
     if not names and coordinates is not MeanChol:
         raise FitError(f"{type(one).__name__} has no Gaussian q in coordinates: use 'Adam', 'GD' or 'L-BFGS'")
     for name in names:
-        q = getattr(one, name)
-        if not isinstance(q, coordinates):
-            q = jax.jit(convert if q.mean.ndim == 1 else jax.vmap(convert))(q)
+        q, kind = getattr(one, name), coordinates if name == "q" else MeanChol
+        if not isinstance(q, kind):
+            several = min(map(jnp.ndim, jax.tree.leaves(q))) > 1  # `mean` of some coordinates is computed from one q
+            q = jax.jit(jax.vmap(partial(convert, kind)) if several else partial(convert, kind))(q)
             one = eqx.tree_at(lambda p, name=name: getattr(p, name), one, q)
     return eqx.tree_at(lambda m: m.posterior.one, model, one)
 
@@ -114,11 +115,22 @@ def _made(make, N: int, B: int, options: Options) -> AbstractStepper:
     return make(N, B, options)
 
 
-def _steps(coordinates: type[AbstractGaussian], make: Callable[[int, int, Options], AbstractStepper], whole=False):
-    """The stepper of (N, B, options) on minibatches, or on all rows every time."""
+def _steps(
+    coordinates: type[AbstractGaussian],
+    make: Callable[[int, int, Options], AbstractStepper],
+    whole: bool = False,
+    q_alone: bool = False,
+):
+    """The stepper of (N, B, options) on minibatches, or on all rows every time; `q_alone` moves nothing but q."""
 
     def run(model, data, options, progress):
-        steps = options.steps or (200 if whole else STEPS)
+        one = model.posterior.one
+        if q_alone and (still := [name for name in one.own if name != "q"]):
+            raise FitError(
+                f"{type(one).__name__} has {' and '.join(still)} to learn besides q, which this optimiser would leave "
+                "as the prior has it: use 'NGD+Adam', 'Adam' or 'L-BFGS'"
+            )
+        steps = (200 if whole else STEPS) if options.steps is None else options.steps
         batch_size = len(data) if whole else min(options.batch_size, len(data))
         stepper: Any = _made(make, len(data), batch_size, options._replace(steps=steps, seed=0, prior=None))
         if options.prior is not None:
@@ -137,12 +149,12 @@ def _descent(N, options):
     """Gradient descent on the bound of a row, so that a rate means the same for every table."""
     import optax
 
-    rate = options.learning_rate or DESCENT_RATE
+    rate = DESCENT_RATE if options.learning_rate is None else options.learning_rate
     return optax.chain(optax.scale(1 / N), optax.sgd(optax.cosine_decay_schedule(rate, options.steps)))
 
 
 def _adam(N, options):
-    return adam(options.learning_rate or RATE, options.steps)
+    return adam(RATE if options.learning_rate is None else options.learning_rate, options.steps)
 
 
 @lru_cache(maxsize=64)
@@ -229,7 +241,7 @@ def _settled(model, data):
 def _maximum(minimise, max_iter, bound, model, frozen, data, options, progress) -> OptimiseResult:
     numbers, chosen = trainable(model, *frozen), Chosen(bound, options.tight)
     objective = Objective(chosen, numbers, data, scale=float(len(data)), progress=progress)
-    return minimise(objective, max_iter=options.steps or max_iter)
+    return minimise(objective, max_iter=max_iter if options.steps is None else options.steps)
 
 
 def _fixed_points(run):
@@ -242,7 +254,7 @@ _OWN_Q, _BEST_Q = _with_own_q(lbfgsb, 200), _with_best_q(lbfgsb, 200)
 # By the names of `names.OPTIMISERS`.
 OPTIMISERS: dict[str, Optimiser] = {
     # Salimbeni, Eleftheriadis and Hensman 2018
-    "NGD": Optimiser("svgp", _steps(MeanPrecision, _natural)),
+    "NGD": Optimiser("svgp", _steps(MeanPrecision, _natural, q_alone=True)),
     "NGD+Adam": Optimiser("svgp", _steps(MeanPrecision, _alternating)),
     "Adam": Optimiser("svgp", _steps(MeanChol, partial(_ordinary, _adam))),
     "GD": Optimiser("svgp", _steps(MeanChol, partial(_ordinary, _descent))),
@@ -258,5 +270,5 @@ OPTIMISERS: dict[str, Optimiser] = {
     # Beyond the papers
     "NGD+Adam, one pass": Optimiser("svgp", _steps(MeanPrecision, partial(_natural_beside, _adam))),
     "t-SVGP": Optimiser("svgp", _steps(MeanPrecision, partial(_natural_beside, _adam, dual=True))),
-    "sites": Optimiser("svgp", _steps(MeanPrecision, _sites)),
+    "sites": Optimiser("svgp", _steps(MeanPrecision, _sites, q_alone=True)),
 }

@@ -33,9 +33,11 @@ class FitError(ValueError):
 
 
 class OptimiseResult(NamedTuple):
-    """The best model seen, its bound, and the auxiliary output of the objective there (None if it has none).
+    """The best model seen, its bound, and the auxiliary output of the objective there (None if it has none). Steps on
+    minibatches return the last model, and the mean bound of the last segment.
 
-    `evaluations` counts values and gradients, `rejected` the trial points where one of them was not finite.
+    `evaluations` counts values and gradients, `rejected` the trial points where one of them was not finite. A given
+    number of steps on minibatches, whose rate falls to 0 over them, counts as `converged`.
     """
 
     model: Any

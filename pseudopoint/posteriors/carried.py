@@ -27,7 +27,7 @@ from .base import (
     prior_factor,
 )
 
-__all__ = ["Carried", "CarriedBasis", "conditioned", "whitened_q", "with_points"]
+__all__ = ["Carried", "CarriedBasis", "conditioned", "freed", "whitened_q", "with_points"]
 
 
 class CarriedBasis(AbstractBasis):
@@ -97,6 +97,19 @@ def with_points(predictor: Predictor, Z: Points) -> Predictor:
     factor = factorise(C, default_jitter(C.dtype))
     rest = jnp.zeros(len(Z), C.dtype)
     return _longer(predictor, Z, factor, cross, rest, rest + 1)
+
+
+def freed(p: Predictor) -> Predictor:
+    """The same process with directions in which the q of its points may move, for a predictor that has none (s = 0).
+
+    With K = k(Zv, Zv) + jitter = LLᵀ and the covariance S = K − wᵀ(1 − s)w of f(Zv): W = QᵀL⁻¹ and s of
+    L⁻¹SL⁻ᵀ = Q diag(s) Qᵀ.
+    """
+    factor = prior_factor(p.kernel, p.Zv, None)
+    w = p.W @ p.kernel(p.Zv, p.Zv)
+    S = factor.K - w.T @ ((1 - p.s)[:, None] * w)
+    W, s = directions(factor.inverse @ S @ factor.inverse.T, factor.inverse)
+    return Predictor(p.kernel, p.Zm, p.alpha, p.Zv, W, jnp.maximum(s, jnp.finfo(s.dtype).eps), p.jitter, p.shared)
 
 
 @jax.jit

@@ -45,7 +45,8 @@ class ShrunkResidualProjection(AbstractProjection):
 
 
 class ShrunkResidual(AbstractWrapper):
-    """`base`, with q(f | u) = N(E[f | u], v D) at the `num_data` rows, D = K_ff − Q_ff (methods a.3; Titsias 2025).
+    """`base`, with q(f | u) = N(E[f | u], v D) at the `num_data` rows of weight above 0, D = K_ff − Q_ff (methods a.3;
+    Titsias 2025).
 
     v is one number for all rows, learned or set to its best value (`bounds.shrunk`); 1 gives the standard bound. It is
     for likelihoods that are not Gaussian: with a Gaussian one `elbo` has a vᵢ for each row. `base` may be

@@ -46,8 +46,9 @@ def finish_profile(result: OptimiseResult, bound: float, notes=()) -> Fitted:
     return fitted_by(result, Report(bound, bound, np.inf, program(predictor_of, "once")(result.model)), notes)
 
 
-def settle(result: OptimiseResult, model: Model, data, notes, converged: bool = False) -> Fitted:
-    """The report at the model's own q; if `converged`, q converges first, which takes all rows at once."""
+def settle(result: OptimiseResult, model: Model, data, notes, tight: bool = True, converged: bool = False) -> Fitted:
+    """The report at the model's own q, by the tight bound or the standard one; if `converged`, q converges first, which
+    takes all rows at once."""
     size = at_once(model)
     if len(data) <= size:
         slow = converged and model.likelihood.latents * len(data) > MANY_VALUES
@@ -60,7 +61,7 @@ def settle(result: OptimiseResult, model: Model, data, notes, converged: bool = 
         kl = divergence(model)
         value, standard = (sum(part[i] + kl for part in parts) - kl for i in (0, 1))
         report = Report(value, standard, np.inf, parts[0].predictor)
-    return fitted_by(result._replace(model=model), report, notes)
+    return fitted_by(result._replace(model=model), report, notes, tight)
 
 
 def _reported(model, data):

@@ -27,7 +27,7 @@ from ..optimise.fullbatch import FitError, OptimiseResult
 from ..optimise.minibatch import AbstractStepper, NaturalGradient, averaging
 from ..optimise.minibatch.loop import TrainState, fit, start
 from ..optimise.named import OPTIMISERS, Options, held_points, in_coordinates, optimise
-from ..optimise.result import Progress
+from ..optimise.result import Progress, Record
 from ..params import cast
 from ..posteriors import CollapsedDecoupled, Model, Whitened
 from ..starts.inducing import RACE_ROWS
@@ -294,13 +294,13 @@ def _fit_minibatches(model, data, settings, prior, progress, warm=None) -> Fitte
     learned = cast(in_coordinates(result.model, MeanPrecision), data.X.dtype)
     few = len(data) <= at_once(learned)
     notes += (FLOAT32_NOTE,) * float32_start
-    ended = settle(result, learned, data, notes, converged=few)
+    ended = settle(result, learned, data, notes, settings.tight, converged=few)
     if not few:
         # A named optimiser may have left q far from its best, which then counts for nothing.
         gamma = averaging(len(data), min(settings.batch_size, len(data)), seen=SEEN if auto else 1.0)
         settling = NaturalGradient(gamma, tight=settings.tight)
         after = _after_an_epoch(start(learned, settling, data, settings.seed + 1), settling, data, settings)
-        ended = max(ended, settle(result, after, data, notes), key=lambda fitted: fitted.bound)
+        ended = max(ended, settle(result, after, data, notes, settings.tight), key=lambda fitted: fitted.bound)
     return ended._replace(reason=how_it_ended(settings, result))
 
 
@@ -320,13 +320,13 @@ def _fit_family(model, data, settings, prior, progress, warm=None) -> Fitted:
     model, notes = start_plain(begun(model, warm), data, settings)
     if settings.optimiser != "auto":
         result = _optimise(model, data, settings, progress)
-        return settle(result, result.model, data, notes)
+        return settle(result, result.model, data, notes, settings.tight)
     result, settling, last = _learn(model, data, settings, progress, users_priors(settings))
-    ended = settle(result, result.model, data, notes)
+    ended = settle(result, result.model, data, notes, settings.tight)
     if settling is not None:
         state = going_on(start(result.model, settling, data, settings.seed + 1), last)
         after = _after_an_epoch(state, settling, data, settings)
-        ended = max(ended, settle(result, after, data, notes), key=lambda fitted: fitted.bound)
+        ended = max(ended, settle(result, after, data, notes, settings.tight), key=lambda fitted: fitted.bound)
     return ended._replace(reason=how_it_ended(settings, result))
 
 
@@ -339,8 +339,13 @@ def _learn(
     learning, settling, options = family_steppers(*given)
     with explained(model, data):
         state, history = fit(start(model, learning, data, settings.seed), learning, data, progress=progress, **options)
-    result = OptimiseResult(state.model, None, history[-1].bound, history, history[-1].step, state.rejected, True)
-    return result, settling, state
+    return ended_steps(state, history, options["until_flat"]), settling, state
+
+
+def ended_steps(state: TrainState, history: tuple[Record, ...], until_flat: bool) -> OptimiseResult:
+    """What steps on minibatches return. Those that end where the bound is flat have not converged at their limit."""
+    converged = not until_flat or history[-1].step < history[0].total
+    return OptimiseResult(state.model, None, history[-1].bound, history, history[-1].step, state.rejected, converged)
 
 
 def how_it_ended(settings, result: OptimiseResult) -> str:

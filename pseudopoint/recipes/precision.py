@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ..data import Dataset, Standardiser
-from ..kernels import AbstractKernel
+from ..kernels import AbstractKernel, by_equality
 from ..posteriors import Model
 
 FLOAT32_NOTE = "optimised in float32 first, which the noise allows; posterior and bounds are of float64"
@@ -45,6 +45,8 @@ def float32_start_of(kernel: AbstractKernel, few: Dataset, rows: float, points: 
     It needs the noise variance at the end of the fit. The starting value does not tell that, nor does an exact fit of
     few rows, which may find no noise where the sparse model ends with much. The leave-one-out error of `few` rows does.
     """
+    if by_equality(kernel):  # codes of float32 are no codes of float64
+        return None
     test = Float32Start(rows, points)
     return test if test.resolves(kernel, few.X, leave_one_out_error(few)) else None
 
@@ -82,6 +84,8 @@ def resolved_in_float32(start: Model, rows: float | int) -> bool:
     """Whether float32 resolves the bound of a likelihood without a closed form: only if a row's curvature, the noise's
     1/σ² of others, is bounded."""
     curvature = start.likelihood.curvature
+    if by_equality(start.kernel):  # as above
+        return False
     return curvature < np.inf and Float32Start(rows).resolves(start.kernel, start.posterior.Z, 1 / curvature)
 
 

@@ -11,8 +11,7 @@ from ..data import Dataset, dataset, merge_duplicates
 from ..gaussians import MeanPrecision
 from ..kernels import AbstractKernel
 from ..likelihoods import AbstractLikelihood
-from ..optimise.fullbatch import FitError, Objective, OptimiseResult, lbfgsb_in_rounds
-from ..optimise.minibatch import AbstractStepper
+from ..optimise.fullbatch import FitError, Objective, lbfgsb_in_rounds
 from ..optimise.minibatch.loop import TrainState, fit, start
 from ..optimise.named import held_points, in_coordinates
 from ..optimise.result import Progress
@@ -22,7 +21,7 @@ from ..rows import Rows
 from .ends import fitted_by
 from .families import family_steppers, going_on, prior_q
 from .keeping import AbstractKeeper, continued, descent_kept, keeping_steps
-from .methods import how_it_ended
+from .methods import ended_steps, how_it_ended
 from .near_rows import FEWEST, most_near_rows, near_rows_are_open, with_near_rows
 from .objectives import FEW, MIN_GAIN, MIN_GAIN_OF_A_ROW, PROBE_ROWS, Report, explain, explained
 from .prior import LengthscalePrior, log_prior, refuse_unfit_priors, users_priors
@@ -132,19 +131,18 @@ def _minibatches(conjugate, model, prior, rows: Rows, few: Dataset, settings, ke
     learning, settling, options = family_steppers(settings, len(rows), model.likelihood, given)
     begin = start(model, learning, rows, settings.seed)
     state, history = _steps("steps", begin, learning, rows, keeper, progress=progress, **options)
-    result = OptimiseResult(state.model, None, history[-1].bound, history, history[-1].step, state.rejected, True)
+    result = ended_steps(state, history, options["until_flat"])
     if conjugate:
         return fitted_by(result, Report(*collapsed_report(result.model, rows)), notes, settings.tight)
     better = result.model
     if settling is not None:
         better = _settled(state, settling, rows, few, settings.seed + 1, options["batch_size"], keeper)
     settled = result._replace(model=better)
-    return fitted_by(settled, Report(*elbo_report(better, rows)), notes)._replace(reason=how_it_ended(settings, result))
+    ended = fitted_by(settled, Report(*elbo_report(better, rows)), notes, settings.tight)
+    return ended._replace(reason=how_it_ended(settings, result))
 
 
-def _settled(
-    state: TrainState, settling: AbstractStepper, rows: Rows, few: Dataset, seed: int, B: int, keeper
-) -> Model:
+def _settled(state: TrainState, settling: Any, rows: Rows, few: Dataset, seed: int, B: int, keeper) -> Model:
     """With q alone moved for an epoch, or for `SETTLING` batches of B rows; as it was where many steps in a row are
     rejected, or where the bound of a sample is no higher. (Bounds of all rows would take one more pass.)"""
     begin = going_on(start(state.model, settling, rows, seed), state)
@@ -155,7 +153,8 @@ def _settled(
         return state.model
     some = _probe(few)
     bound = program(elbo, mode_of_one_evaluation(len(some) * len(after.posterior.Z)))
-    before, now = (float(bound(each, some, len(rows)).value) for each in (state.model, after))
+    chosen = (bound(each, some, len(rows)) for each in (state.model, after))
+    before, now = (float(each.value if settling.tight else each.standard) for each in chosen)
     return after if now > before or not np.isfinite(before) else state.model
 
 

@@ -36,6 +36,7 @@ from ..posteriors import (
     Predictor,
     Predictors,
     conditioned,
+    freed,
     with_points,
 )
 from ..starts.inducing import added
@@ -59,8 +60,10 @@ class Updated(NamedTuple):
 def update(predictor: Any, likelihood: AbstractLikelihood, data: Dataset, at_rows: bool) -> Updated:
     """The predictor of a fitted model given the rows of `data` besides, all in the model's units and in float64.
 
-    Under Gaussian noise the new q is known in closed form. With the same pseudo-points it is the best q for old and new
-    rows together, and the bounds add up to that of all; without (`at_rows`: a point at each row) it is exact. For other
+    Under Gaussian noise the new q is known in closed form. Where the old q was the best one of its points, it is the
+    best q for old and new rows together, and the bounds add up to that of all; without points (`at_rows`: one at each
+    row) it is exact. A q of a smaller family, such as `Orthogonal`, is the prior as it is, and the sum an estimate: new
+    rows move f(Z), and not what the mean has besides. For other
     likelihoods natural steps find the q of highest E_q[log p(y₂ | f)] − KL[q ‖ old q]. Raises FitError.
     """
     data = _rows(data, np.flatnonzero(np.asarray(data.weight) > 0))
@@ -132,14 +135,14 @@ def _first(predictor: Any) -> Predictor:
     return jax.tree.map(lambda x: x[0], leading) if predictor.leading else leading
 
 
-def _each(function: Any, predictor: Any, X: np.ndarray) -> Any:
-    """`function(predictor, X)`, of several latent functions for each."""
-    new = program(_mapped, "once", (0,))(function, predictor, jnp.asarray(X))
+def _each(function: Any, predictor: Any, *X: np.ndarray) -> Any:
+    """`function(predictor, *X)`, of several latent functions for each."""
+    new = program(_mapped, "once", (0,))(function, predictor, *map(jnp.asarray, X))
     return _grouped(predictor, new)
 
 
-def _mapped(function, predictor, X):
-    return predictor.map(lambda p: function(p, X))
+def _mapped(function, predictor, *X):
+    return predictor.map(lambda p: function(p, *X))
 
 
 def _grouped(predictor: Any, each: Predictor) -> Any:
@@ -168,7 +171,7 @@ def _at_rows(predictor: Predictor, likelihood: AbstractLikelihood, data: Dataset
 
 
 def _in_closed_form(predictor: Predictor, likelihood: AbstractLikelihood, data: Dataset) -> Updated:
-    data = padded_to_bucket(data)
+    predictor, data = _free(predictor), padded_to_bucket(data)
     mean, _ = marginals_of_rows(predictor, data)
     rows = Dataset(data.X, data.y - mean, data.weight, data.noise)
     new, value, standard = program(_best, "once")(predictor, likelihood, rows)
@@ -198,18 +201,16 @@ def _converged(predictor: Any, likelihood: AbstractLikelihood, data: Dataset, at
     size, value, standard = max(1024, int(FEATURES) // predictor.s.size), 0.0, 0.0
     for start in range(0, len(data), size):
         rows = _rows(data, np.arange(start, min(start + size, len(data))))
-        predictor = _free(predictor, np.asarray(rows.X), at_rows)
+        predictor = _each(with_points, predictor, np.asarray(rows.X)) if at_rows else _free(predictor)
         prior, rows = predictor, padded_to_bucket(rows)
         new, more = program(_natural, "brief")(prior, likelihood, rows)
         predictor, (value, standard) = _grouped(prior, new), (value + float(more[0]), standard + float(more[1]))
     return Updated(predictor, value, standard)
 
 
-def _free(predictor: Any, X: np.ndarray, at_rows: bool) -> Any:
-    """The predictor with directions in which its q may move: Laplace's method and `DiagonalPrecision` have none."""
-    if not at_rows and np.any(np.asarray(predictor.s) > 0):
-        return predictor
-    return _each(with_points, predictor, X if at_rows else np.asarray(predictor.Zv))
+def _free(predictor: Any) -> Any:
+    """The predictor with directions in which its q may move: that of `DiagonalPrecision` has none."""
+    return predictor if np.all(np.asarray(predictor.s) > 0) else _each(freed, predictor)
 
 
 def _natural(prior: Predictor | Predictors, likelihood, rows: Dataset):

@@ -5,7 +5,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from scipy.stats import binom
 
-from pseudopoint.metrics import calibration, calibration_error, coverage, reliability
+from pseudopoint.metrics import average, calibration, calibration_error, coverage, reliability
 from pseudopoint.report.markup import Picture, percent
 
 MAX_POINTS = 2000  # more points hide each other and make the file large
@@ -15,11 +15,13 @@ BINS = 15  # of the confidence, as in published calibration errors
 BLUE, ORANGE, GREY, INK = "#2563a8", "#d9650b", "#9aa3af", "#1f2733"
 
 
-def actual_figure(y: np.ndarray, mean: np.ndarray, lower: np.ndarray, upper: np.ndarray, level: float) -> Picture:
+def actual_figure(
+    y: np.ndarray, mean: np.ndarray, lower: np.ndarray, upper: np.ndarray, level: float, weight: np.ndarray
+) -> Picture:
     """Predictions and their intervals against the truth."""
     inside = (lower <= y) & (y <= upper)
     interval = f"{percent(level)} interval"
-    caption = f"{percent(coverage(y, lower, upper))} lie inside their {interval}"
+    caption = f"{percent(coverage(y, lower, upper, weight))} lie inside their {interval}"
     shown = np.sort(np.random.default_rng(0).permutation(len(y))[:MAX_POINTS])
     sample = f" ({len(shown):,} drawn)" if len(shown) < len(y) else ""
     size, ink, faint = (7, 0.9, 0.5) if len(shown) <= 200 else (4, 0.5, 0.2)
@@ -36,7 +38,7 @@ def actual_figure(y: np.ndarray, mean: np.ndarray, lower: np.ndarray, upper: np.
     return figure, f"Predicted against actual{sample}: {caption}", f"Predicted against actual values; {caption}."
 
 
-def residual_figure(residual: np.ndarray) -> Picture:
+def residual_figure(residual: np.ndarray, weight: np.ndarray) -> Picture:
     """Residuals in standard deviations, beside the normal density."""
     far = int(np.sum(np.abs(residual) > FAR))
     reach = float(np.clip(np.ceil(np.abs(residual).max()), 4.0, FAR))
@@ -45,16 +47,18 @@ def residual_figure(residual: np.ndarray) -> Picture:
     grid = np.linspace(-reach, reach, 301)
     normal = np.exp(-0.5 * grid**2) / np.sqrt(2.0 * np.pi)
     figure, axes = _axes("(actual − predicted) / standard deviation", "density")
-    axes.hist(residual.clip(-reach, reach), edges.tolist(), density=True, color=BLUE, alpha=0.75, label="test rows")
+    bars = {"density": True, "color": BLUE, "alpha": 0.75, "label": "test rows"}
+    axes.hist(residual.clip(-reach, reach), edges.tolist(), weights=weight, **bars)
     axes.plot(grid, normal, color=INK, linewidth=1.2, label="normal density")
     axes.set_ylim(0.0, 1.25 * axes.get_ylim()[1])  # room for the legend
     axes.legend(loc="upper left", frameon=False)
     beyond = f", {far:,} beyond ±{FAR:g}" if far else ""
-    fact = f"mean {residual.mean():.2f}, standard deviation {residual.std():.2f}{beyond}"
+    mean = average(residual, weight)
+    fact = f"mean {mean:.2f}, standard deviation {average((residual - mean) ** 2, weight) ** 0.5:.2f}{beyond}"
     return figure, f"Standardised residuals: {fact}", f"Histogram of the standardised residuals; {fact}."
 
 
-def error_figure(name: str, x: np.ndarray, error: np.ndarray) -> Picture:
+def error_figure(name: str, x: np.ndarray, error: np.ndarray, weight: np.ndarray) -> Picture:
     """Errors in standard deviations against the values x of a column, with their average over tenths of the rows."""
     shown = np.sort(np.random.default_rng(0).permutation(len(x))[:MAX_POINTS])
     figure, axes = _axes("", "error / standard deviation")
@@ -63,8 +67,10 @@ def error_figure(name: str, x: np.ndarray, error: np.ndarray) -> Picture:
     axes.plot(x[shown], error[shown].clip(-far, far), ".", color=BLUE, markersize=5, alpha=0.7, markeredgewidth=0)
     order = np.argsort(x, kind="stable")
     parts = [part for part in np.array_split(order, min(10, max(1, len(x) // 10))) if len(part)]
-    averages = [float(error[part].mean()) for part in parts]
-    axes.plot([x[part].mean() for part in parts], averages, ".-", color=ORANGE, linewidth=1.4, label="average")
+    averages = [average(error[part], weight[part]) for part in parts]
+    axes.plot(
+        [average(x[part], weight[part]) for part in parts], averages, ".-", color=ORANGE, linewidth=1.4, label="average"
+    )
     axes.legend(loc="upper left", frameon=False, ncols=2)
     axes.set_ylim(-1.05 * far, 1.4 * far)  # room for the legend
     worst = max(averages, key=abs)
@@ -72,12 +78,13 @@ def error_figure(name: str, x: np.ndarray, error: np.ndarray) -> Picture:
     return figure, f"Against {name}: {fact}", f"Errors against {name}; {fact}."
 
 
-def calibration_figure(y: np.ndarray, mean: np.ndarray, std: np.ndarray) -> Picture:
+def calibration_figure(y: np.ndarray, mean: np.ndarray, std: np.ndarray, weight: np.ndarray) -> Picture:
     """Observed against nominal coverage of the central intervals, and what chance allows."""
     levels = np.linspace(0.05, 0.95, 19)
-    observed = calibration(y, mean, std, levels)
+    observed = calibration(y, mean, std, levels, weight)
     grid = np.linspace(0.0, 1.0, 101)
-    chance = 2.0 * np.sqrt(grid * (1.0 - grid) / len(y))
+    rows = np.sum(weight) ** 2 / np.sum(weight**2)  # of equal weights, with as much chance (Kish 1965)
+    chance = 2.0 * np.sqrt(grid * (1.0 - grid) / rows)
     figure, axes = _axes("nominal coverage", "observed coverage")
     axes.fill_between(grid, grid - chance, grid + chance, color=GREY, alpha=0.3, linewidth=0, label="by chance (2σ)")
     axes.plot([0, 1], [0, 1], color=INK, linewidth=0.8)
@@ -90,16 +97,17 @@ def calibration_figure(y: np.ndarray, mean: np.ndarray, std: np.ndarray) -> Pict
     return figure, f"Calibration: {fact}", alt
 
 
-def reliability_figure(y: np.ndarray, P: np.ndarray) -> Picture:
-    """Accuracy against confidence of the predicted class in bins, and how many rows each bin holds.
+def reliability_figure(y: np.ndarray, P: np.ndarray, weight: np.ndarray) -> Picture:
+    """Accuracy against confidence of the predicted class in bins, and how many rows, by weight, each bin holds.
 
     The band is where calibrated predictions lie with probability 95 %: the binomial interval of a bin's rows, each
-    right with the bin's mean confidence.
+    right with the bin's mean confidence; of rows of different weights, of so many equal ones as have as much chance.
     """
-    bins = np.stack(reliability(y, P, BINS))
-    confidence, share, count = bins[:, bins[2] > 0]
+    bins = np.stack([*reliability(y, P, BINS, weight), reliability(y, P, BINS, weight**2)[2]])
+    confidence, share, count, squares = bins[:, bins[2] > 0]
     centre = (np.flatnonzero(bins[2]) + 0.5) / BINS
-    low, high = np.array(binom.interval(0.95, count, confidence.clip(max=1.0))) / count
+    rows = np.maximum(np.rint(count**2 / squares), 1)
+    low, high = np.array(binom.interval(0.95, rows, confidence.clip(max=1.0))) / rows
     left = np.floor(BINS / max(P.shape[1], 2)) / BINS  # the largest of C probabilities is no less than 1 / C
     figure = _figure()
     axes, below = figure.subplots(2, 1, sharex=True, height_ratios=[3, 1])
@@ -113,7 +121,7 @@ def reliability_figure(y: np.ndarray, P: np.ndarray) -> Picture:
     axes.set(xlim=(left, 1), ylim=(0, 1.02), ylabel="accuracy")
     _plain(axes)
     _plain(below)
-    fact = f"expected calibration error {percent(calibration_error(y, P, BINS))}"
+    fact = f"expected calibration error {percent(calibration_error(y, P, BINS, weight))}"
     alt = f"Accuracy against confidence of the predicted class in {len(count)} bins; {fact}."
     return figure, f"Reliability: {fact}", alt
 

@@ -11,7 +11,7 @@ from importlib import resources
 from string import Template
 
 import numpy as np
-from jaxtyping import Int
+from jaxtyping import Real
 from matplotlib.figure import Figure
 
 Picture = tuple[Figure, str, str]  # with its caption, and a text for those who cannot see it
@@ -59,8 +59,8 @@ def percent(share: float) -> str:
     return f"{100.0 * share:.3g} %"
 
 
-def confusion_table(counts: Int[np.ndarray, "C C"], classes: Sequence[str]) -> str:
-    """Counts (rows: truth, columns: predicted) as a coloured table with a sentence on what they show.
+def confusion_table(counts: Real[np.ndarray, "C C"], classes: Sequence[str]) -> str:
+    """Counts or weights (rows: truth, columns: predicted) as a coloured table with a sentence on what they show.
 
     A cell's colour is its share of the row. At most `MAX_CLASSES` are shown, those with most rows, in their order.
     """
@@ -69,7 +69,7 @@ def confusion_table(counts: Int[np.ndarray, "C C"], classes: Sequence[str]) -> s
     header = "".join(f"<th{_hint(classes[j])}>{_name(classes[j])}</th>" for j in shown)
     rows = "".join(
         f"<tr><th{_hint(classes[i])}>{_name(classes[i])}</th>"
-        + "".join(_cell(int(counts[i, j]), int(counts[i].sum()), classes[i], classes[j], numbered) for j in shown)
+        + "".join(_cell(counts[i, j], counts[i].sum(), classes[i], classes[j], numbered) for j in shown)
         + "</tr>"
         for i in shown
     )
@@ -86,15 +86,19 @@ def _fact(counts: np.ndarray, classes: Sequence[str]) -> str:
     if wrong[i, j] == 0:
         return f"{fact}."
     error = f"‘{_shortened(classes[j])}’ predicted for ‘{_shortened(classes[i])}’"
-    return f"{fact}; the most frequent error is {error}, {wrong[i, j]:,} of {counts[i].sum():,} rows."
+    return f"{fact}; the most frequent error is {error}, {_count(wrong[i, j])} of {_count(counts[i].sum())} rows."
 
 
-def _cell(count: int, total: int, truth: str, predicted: str, numbered: bool) -> str:
-    share = count / max(total, 1)
+def _count(weight: float) -> str:
+    return f"{weight:,.0f}" if weight == round(weight) else f"{weight:,.3g}"
+
+
+def _cell(count: float, total: float, truth: str, predicted: str, numbered: bool) -> str:
+    share = count / total if total > 0 else 0.0
     red, green, blue = np.rint(WHITE + share * (BLUE - WHITE)).astype(int)
     ink = ";color:#fff" if share > 0.5 else ""
-    hint = _hint(f"{count:,} of {total:,} rows of {_shortened(truth)} predicted as {_shortened(predicted)}")
-    text = f"{count:,}" if numbered else ""
+    hint = _hint(f"{_count(count)} of {_count(total)} rows of {_shortened(truth)} predicted as {_shortened(predicted)}")
+    text = _count(count) if numbered else ""
     return f'<td style="background:rgb({red},{green},{blue}){ink}"{hint}>{text}</td>'
 
 

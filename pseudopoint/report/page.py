@@ -25,7 +25,8 @@ class Report:
 
     `made` says by which version and when, from what. `measures` holds (measure, value, value of a prediction without
     inputs, meaning). `y`, `mean`, `std`, `lower` and `upper` [N] are the truth of N test rows, the prediction, its
-    standard deviation and the interval of probability `level`, in the units of the target. Figures that compare
+    standard deviation and the interval of probability `level`, in the units of the target; `weight` says how often each
+    counts, None once. Figures that compare
     residuals and intervals with the normal distribution are left out unless predictions are `gaussian`; `discrete` says
     what a target of few values does to them. `inputs` are the columns of the table, the most important first; `effect`
     and `loss` say what their effects and importances are in, `together` what share of variance is theirs together, and
@@ -50,6 +51,7 @@ class Report:
     std: PerRow | None = None
     lower: PerRow | None = None
     upper: PerRow | None = None
+    weight: PerRow | None = None
     level: float = 0.9
     gaussian: bool = True
     classes: Sequence[str] = ()
@@ -109,30 +111,36 @@ def _summary(report: Report) -> str:
 
 def _predictions(report: Report) -> str:
     if report.y is not None and report.probabilities is not None:
-        return _predicted_classes(report.y, report.probabilities, report.classes)
+        return _predicted_classes(report.y, report.probabilities, _weights(report), report.classes)
     arrays = (report.y, report.mean, report.std, report.lower, report.upper)
     if any(array is None for array in arrays):
         return ""
-    rows = np.column_stack([np.asarray(array, np.float64) for array in arrays])
+    rows = np.column_stack([np.asarray(array, np.float64) for array in (*arrays, _weights(report))])
     rows = rows[np.isfinite(rows).all(axis=1) & (rows[:, 2] > 0.0)]
     if len(rows) == 0:
         return ""
-    y, mean, std, lower, upper = rows.T
-    shown = [figures.actual_figure(y, mean, lower, upper, report.level)]
+    y, mean, std, lower, upper, weight = rows.T
+    shown = [figures.actual_figure(y, mean, lower, upper, report.level, weight)]
     if report.gaussian:
-        shown += [figures.residual_figure((y - mean) / std), figures.calibration_figure(y, mean, std)]
+        normal = figures.residual_figure((y - mean) / std, weight), figures.calibration_figure(y, mean, std, weight)
+        shown += normal
     return section(_predictions_title(len(y)), markup.grid(shown) + paragraph(report.discrete))
 
 
-def _predicted_classes(y: np.ndarray, P: np.ndarray, classes: Sequence[str]) -> str:
+def _weights(report: Report) -> np.ndarray:
+    return np.ones(len(report.y)) if report.weight is None else np.asarray(report.weight, np.float64)  # pyright: ignore
+
+
+def _predicted_classes(y: np.ndarray, P: np.ndarray, weight: np.ndarray, classes: Sequence[str]) -> str:
     names = list(classes) or [str(code) for code in range(P.shape[1])]
     if len(names) != P.shape[1]:
         raise ValueError(f"a report names {len(names)} classes, but its probabilities have {P.shape[1]} columns")
     finite = np.isfinite(P).all(axis=1)
-    y, P = y[finite], P[finite]
+    y, P, weight = y[finite], P[finite], weight[finite]
     if len(y) == 0:
         return ""
-    parts = markup.picture(*figures.reliability_figure(y, P)) + markup.confusion_table(confusion(y, P), names)
+    table = markup.confusion_table(confusion(y, P, weight), names)
+    parts = markup.picture(*figures.reliability_figure(y, P, weight)) + table
     return section(_predictions_title(len(y)), f'<div class="classes">{parts}</div>')
 
 
@@ -240,12 +248,12 @@ def _residuals(report: Report) -> str:
     good = np.isfinite(report.mean) & np.isfinite(report.std) & (report.std > 0) & np.isfinite(report.y)
     if good.sum() < 3:
         return ""
-    scaled = (report.y - report.mean)[good] / report.std[good]
+    scaled, weight = (report.y - report.mean)[good] / report.std[good], _weights(report)[good]
     meaning = (
         "The error of each test row in predicted standard deviations. Where the line of its average leaves zero, the "
         "model misses a pattern; where dots spread beyond the band, its intervals are too narrow."
     )
-    pictures = [figures.error_figure(name, np.asarray(x, float)[good], scaled) for name, x in columns]
+    pictures = [figures.error_figure(name, np.asarray(x, float)[good], scaled, weight) for name, x in columns]
     return section("Where it is wrong", paragraph(meaning) + markup.grid(pictures))
 
 

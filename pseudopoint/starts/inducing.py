@@ -14,7 +14,7 @@ from jaxtyping import Array, Bool, Float
 
 from ..compilation import bucket, program
 from ..data import Dataset, near_rows
-from ..kernels import AbstractKernel
+from ..kernels import AbstractKernel, by_equality
 from ..names import PLACEMENTS
 
 Points = Float[np.ndarray, "M D"]
@@ -139,4 +139,12 @@ def candidates(method: str | np.ndarray, kernel: AbstractKernel, data: Dataset, 
     names = auto if method == "auto" else (method,)
     if unknown := set(names) - set(makers):
         raise ValueError(f"inducing start {unknown.pop()!r} is unknown: use one of {', '.join(PLACEMENTS)}")
-    return {name: makers[name]() for name in names}
+    made = {name: makers[name]() for name in names}
+    return {name: nearest_rows(X, Z) for name, Z in made.items()} if by_equality(kernel) else made
+
+
+def nearest_rows(X: Inputs, Z: Points) -> Points:
+    """The rows of X that are nearest to the points, which a kernel of codes has to know again."""
+    from scipy.spatial import KDTree
+
+    return distinct(X[KDTree(X).query(Z)[1]])

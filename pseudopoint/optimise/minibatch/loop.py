@@ -15,7 +15,7 @@ from ...rows import Rows
 from ..result import FitError, Progress, Record
 from . import AbstractStepper
 from .apart import stays_apart, steps_apart
-from .stopping import begin_fall, end_of_fall, fall, is_flat
+from .stopping import begin_fall, count_all, end_of_fall, fall, is_flat
 
 SEGMENT = 25  # steps of which the bound is one number, where it is to become flat
 
@@ -64,13 +64,14 @@ def _equal_segments(steps: int, size: int) -> int:
 
 def _falling(state: TrainState, bounds, segment: int, rows: float, last: int) -> tuple[TrainState, int]:
     """The state, whose rate begins to fall here if the bound is flat or if it has to, and the step where it ends."""
-    end, length = end_of_fall(state.stepper_state), fall(state.step, segment, last)
+    at = lambda state: state.stepper_state
+    state = eqx.tree_at(at, state, count_all(at(state), state.step))
+    end, length = end_of_fall(at(state)), fall(state.step, segment, last)
     if end is not None:
         return state, end
     if not is_flat(bounds, segment, rows) and state.step + length < last:
         return state, last
-    inner = begin_fall(state.stepper_state, state.step, length)
-    return eqx.tree_at(lambda s: s.stepper_state, state, inner), state.step + length
+    return eqx.tree_at(at, state, begin_fall(at(state), state.step, length)), state.step + length
 
 
 def _record(state: TrainState, info: Any, seconds: float, last: int) -> Record:

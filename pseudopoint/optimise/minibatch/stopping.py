@@ -12,7 +12,7 @@ from jaxtyping import Array, Int
 
 from ..transformation import GradientTransformation
 
-__all__ = ["adam_until_flat", "begin_fall", "end_of_fall", "fall", "is_flat"]
+__all__ = ["adam_until_flat", "begin_fall", "count_all", "end_of_fall", "fall", "is_flat"]
 
 GAIN = 0.002  # nats a row in 100 steps: a bound that rises by less is flat
 WINDOWS, FEWEST = 4, 3  # two windows of a quarter of the segments each are compared, of 3 segments or more
@@ -22,7 +22,10 @@ NEVER = np.iinfo(np.int32).max
 
 class Fall(NamedTuple):
     """The number of steps so far, the step at which the rate begins to fall, and the steps that it takes to reach
-    zero. All three are numbers of the state, so that no program is compiled again when the fall begins."""
+    zero. All three are numbers of the state, so that no program is compiled again when the fall begins.
+
+    A rejected step is taken back with its count; `count_all` counts it in the end of its segment.
+    """
 
     made: Int[Array, ""]
     begin: Int[Array, ""]
@@ -68,6 +71,12 @@ def fall(step: int, segment: int, last: int) -> int:
     and no more than there are until `last`."""
     length = max(SHORTEST, int(SHARE * step))
     return min(segment * -(-length // segment), last - step)
+
+
+def count_all(state: Any, steps: int) -> Any:
+    """The state of a `VariationalStep` by `adam_until_flat` after so many steps, rejected ones among them."""
+    at = lambda state: state.optimiser[-1].made
+    return eqx.tree_at(at, state, jnp.asarray(steps, jnp.int32))
 
 
 def begin_fall(state: Any, begin: int, length: int) -> Any:
