@@ -58,6 +58,19 @@ def many_programs():
     compilation.MOST = 1000
 
 
+@pytest.fixture(scope="module")
+def brief_search():
+    """For tests of what comes after a search: all its parts are tried, on 200 rows in place of 600, and of its kernels
+    two in place of nine. A search takes most of the time of a small fit."""
+    from importlib import import_module
+
+    search = import_module("pseudopoint.recipes.search")  # of the package, it is the function
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(search.SAMPLE, "balanced", 200)
+        patch.setattr(search, "GRAMMAR", ("matern32",))
+        yield
+
+
 # Bytes of memory that a worker may hold before it lets go of compiled programs, and by which it may grow after that.
 MEMORY, GROWTH = 2.0e9, 0.5e9
 held = MEMORY - GROWTH  # after programs were let go the last time; freed memory may stay with the process

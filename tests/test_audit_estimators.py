@@ -13,7 +13,7 @@ import pytest
 from pseudopoint import GPClassifier, GPRegressor, TableTransformer
 from pseudopoint.kernels import RBF
 
-pytestmark = pytest.mark.edge
+pytestmark = [pytest.mark.edge, pytest.mark.usefixtures("brief_search")]
 
 rng = np.random.default_rng(5)
 X = rng.normal(size=(60, 2))

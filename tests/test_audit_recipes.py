@@ -17,7 +17,7 @@ from pseudopoint.recipes import Settings, fit_model, methods
 from pseudopoint.recipes.keeping import Nothing
 from pseudopoint.recipes.streamed import fit_rows
 
-pytestmark = pytest.mark.edge
+pytestmark = [pytest.mark.edge, pytest.mark.usefixtures("brief_search")]
 
 rng = np.random.default_rng(0)
 X = rng.normal(size=(40, 2))

@@ -38,7 +38,7 @@ from pseudopoint.recipes.search import _Search
 from pseudopoint.tables.learning import Moments
 from pseudopoint.warps import Logarithm
 
-pytestmark = pytest.mark.edge
+pytestmark = [pytest.mark.edge, pytest.mark.usefixtures("brief_search")]
 rng = np.random.default_rng(0)
 X = rng.normal(size=(80, 2))
 LINE = X @ [1.0, 2.0] + 0.1 * rng.normal(size=80)

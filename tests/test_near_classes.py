@@ -20,6 +20,8 @@ from pseudopoint.likelihoods import Bernoulli, Offset, Softmax, WithNearClasses
 from pseudopoint.posteriors import NearClasses
 from pseudopoint.recipes import near_rows
 
+pytestmark = pytest.mark.usefixtures("brief_search")
+
 SMALL: dict[str, Any] = {"num_inducing": 15, "max_iter": 10, "input_warp": "none"}
 
 

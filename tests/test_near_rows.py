@@ -25,6 +25,8 @@ from pseudopoint.likelihoods import (
 from pseudopoint.posteriors import NearRows
 from pseudopoint.recipes import near_rows
 
+pytestmark = pytest.mark.usefixtures("brief_search")
+
 SMALL: dict[str, Any] = {
     **{"method": "collapsed", "num_inducing": 20, "max_iter": 10},
     **{"target_warp": "none", "input_warp": "none"},

@@ -13,6 +13,8 @@ from pseudopoint.commands import fit_table
 from pseudopoint.recipes import near_rows
 from pseudopoint.tables.rows import AbstractTableRows
 
+pytestmark = pytest.mark.usefixtures("brief_search")
+
 CLASSES = {"num_inducing": 20, "max_iter": 40, "input_warp": "none"}
 
 
