@@ -26,6 +26,7 @@ from pseudopoint.means import LinearMean
 from pseudopoint.params import cast
 from pseudopoint.posteriors import Collapsed, Model, Whitened
 from pseudopoint.recipes import growth, methods, objectives, precision
+from pseudopoint.recipes import noise as noise_of_rows
 from pseudopoint.recipes.growth import MOST, ROWS_A_POINT, affordable_points, beside_prior, most_points
 from pseudopoint.recipes.methods import fit_model
 from pseudopoint.recipes.noise import VaryingNoise
@@ -57,6 +58,15 @@ def fitted(y, grows=True, warm=None, **options):
             patch.setattr(methods, "most_points", lambda fitted, *_: len(fitted.model.posterior.Z))
         data = standardised(y)
         return fit_model(KERNEL, Gaussian(0.1), data, settings(**options), warm=warm), data
+
+
+@pytest.fixture(scope="module", autouse=True)
+def few_iterations():
+    """Points grow alike after 40 iterations in place of 200."""
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (methods, noise_of_rows):
+            patch.setattr(module, "most_iterations", lambda *_: 40)
+        yield
 
 
 @pytest.fixture(scope="module")
