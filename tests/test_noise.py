@@ -165,7 +165,7 @@ def everything(model, X, y):
 def test_draws_have_the_moments_of_f(fits, name):
     X = table(20, seed=4)[0]
     mean, std = (x[:, 0] for x in fits[name].predict_latent(X, return_std=True))
-    for draws in (fits[name].sample_y(X, 4000).T, fits[name].paths(4000, random_state=0, features=8192)(X)):
+    for draws in (fits[name].sample_y(X, 4000).T, fits[name].paths(1500, random_state=0, features=4096)(X)):
         np.testing.assert_allclose(draws.mean(axis=0), mean, atol=0.02)
         # Waves stand for the prior: an error of k/√features in variances (`sampling.paths`).
         np.testing.assert_allclose(draws.std(axis=0), std, rtol=0.15, atol=0.01)
