@@ -330,7 +330,7 @@ class Settings(NamedTuple):
     scale_target: Annotated[
         bool,
         Setting(
-            "Whether a real target is standardised; for regression.",
+            "Whether a real target is standardised; for regression. A target of less than 0.001 has to be.",
             python="Where False, a fit with a Gaussian likelihood has mean 0, which is predicted far from all rows.",
         ),
     ] = True
