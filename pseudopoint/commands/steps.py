@@ -1,10 +1,12 @@
 """The commands predict, score, inspect and demo, and fit of a table in memory; `streamed` has fit as a whole."""
 
+import os
 import re
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import asdict
 from functools import partial
+from glob import glob
 from importlib import resources
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -69,7 +71,7 @@ def fit_table(
     table that the model meets. Raises TableError, FitError or ValueError, each with one sentence.
     """
     held_out = HeldOut(test_fraction, test, test_from, test_last, time_column).checked()
-    check_places(out, report)
+    check_places(out, report, tables=[table, test])
     frame, classes, why = choose_task(table, target, task, likelihood, missing)
     make = partial(make_estimator, classes, settings, likelihood, random_state)
     rows = rows_of(frame, target, make(), classes, held_out, missing, weights, exposure)
@@ -144,6 +146,7 @@ def predict_table(model_file: str | Path, table: str | Path, out: str | Path, le
     Classification: TARGET_predicted, the most probable label, and its probability TARGET_p_LABEL for every class.
     """
     kind, _ = load_model(model_file, level)
+    check_places(out, tables=[table, model_file])
     rows, oddities = 0, []
     with write_chunks(out) as writer:
         for frame in table_chunks(table, CHUNK_ROWS, kind.encoder, kind.text):
@@ -234,15 +237,28 @@ def named_columns(notes, names: list[str]) -> list[str]:
     return [re.sub(r"^column (\d+):", name, note) for note in notes]
 
 
-def check_places(*paths):
-    """Found before an hour of fitting, not after."""
-    for path in paths:
-        if path is None:
-            continue
+def check_places(*paths, tables: Iterable[str | Path | None] = ()):
+    """Found before an hour of fitting, not after: a place that nothing can be written to, one that is named for two
+    files, and a table that is read, whose rows would be lost."""
+    read = {os.path.realpath(file) for table in tables if table is not None for file in _files_of(table)}
+    taken = set()
+    for path in filter(None, paths):
         try:
             check_place(path)
         except OSError as error:
             raise TableError(f"{path}: cannot be written ({error.strerror}); check the path and permissions") from None
+        at = os.path.realpath(path)
+        if at in read:
+            raise TableError(f"{path}: is a table that is read here, which would be lost; name another file to write")
+        if at in taken:
+            raise TableError(f"{path}: is named for two files, of which one would be lost; name two")
+        taken |= {at} if os.path.isfile(at) or not os.path.exists(at) else set()
+
+
+def _files_of(table: str | Path) -> list[str | Path]:
+    """The file, those of the folder, or those that the pattern names."""
+    inside = os.path.join(table, "**") if os.path.isdir(table) else str(table)
+    return [table, *glob(inside, recursive=True)]
 
 
 def saved(kind: AbstractKind, result: Result, out, seen: float | int | None = None) -> Result:

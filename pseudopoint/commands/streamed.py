@@ -122,7 +122,7 @@ def _fit_streamed(
 ) -> Result:
     """As `steps.fit_table`; a streamed fit is not repeated on all rows, whatever `refit` says."""
     _refuse_in_memory(settings, test_fraction)
-    check_places(out, report)
+    check_places(out, report, tables=[table, test])
     make = lambda classes: make_estimator(classes, settings, likelihood, random_state)
     opened = _opened(table, target, task, likelihood, missing, make)
     with opened as (files, classes, why), _spread(cluster, workers) as spread:

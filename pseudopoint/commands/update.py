@@ -24,7 +24,7 @@ def update_table(
     it was where the update fails. Raises TableError, FitError or ValueError, each with one sentence.
     """
     began, (kind, extra) = time.perf_counter(), load_model(model_file)
-    check_places(out)
+    check_places(out, tables=[table])
     model, target = kind.model, kind.encoder.target_name
     before, new, taught, dropped, oddities = model.notes_, 0, False, 0, []
     weigh, text = weigher(table, weights, kind)

@@ -36,7 +36,7 @@ from .saving import rebuilt, tree_of
 from .serving import block_sizes, evaluate, is_plain
 from .targets import refuse_unfit, started
 from .updating import TakesMoreRows
-from .warm import learned_by, start_of
+from .warm import asked, learned_by, start_of
 
 MERGED_ROWS = 500_000
 LARGE_MAP = 2**30  # bytes of a memory map that is not read into memory
@@ -204,7 +204,7 @@ class AbstractEstimator(TakesMoreRows, BaseEstimator):
         self._fit_chosen(known.settings(settings), chosen, known.likelihood, own, said, progress)
 
     def _fit_chosen(self, settings: Settings, chosen: Any, likelihood, own_units: bool, said: list[str], progress):
-        data = chosen.data
+        data, self._asked = chosen.data, asked(self)
         settings = chosen.placed(settings)
         likelihood = around_mean(settings, likelihood, data)
         fitted = fit_model(chosen.kernel, likelihood, data, settings, progress, chosen.warm)

@@ -214,6 +214,8 @@ def weights(sample_weight: Any, X: np.ndarray, precision: str) -> np.ndarray:
     if len(X) == 0:
         raise ValueError("X has no rows: give at least one")
     given = None if sample_weight is None else numbers("sample_weight", sample_weight, durations=False)
+    if given is not None and np.ndim(given) == 0:  # one for all rows, as scikit-learn has it
+        given = np.full(len(X), float(given))
     with np.errstate(over="ignore"):
         weight = _check_sample_weight(given, X, dtype=np.float64, ensure_non_negative=True)
         total = weight.sum()

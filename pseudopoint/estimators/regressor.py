@@ -274,10 +274,9 @@ class GPRegressor(ScoresExposures, RegressorMixin, AbstractEstimator):
         mean = sum(moved, mean)
         likelihood = predictive_likelihood(self)
         with computing(self._precision):
-            ends = [
-                np.concatenate([quantile(likelihood, m, v, p) for m, v in _cut(mean, variance)])
-                for p in (0.5 - 0.5 * level, min(0.5 + 0.5 * level, BELOW_ONE))
-            ]
+            above = min(0.5 + 0.5 * level, BELOW_ONE)
+            of = lambda p: np.concatenate([quantile(likelihood, m, v, p) for m, v in _cut(mean, variance)])
+            ends = [of(1 - above), of(above)]
         # Sorted, as the quantiles of nearly one probability are equal up to rounding.
         ends = np.sort(np.column_stack(ends), axis=1)
         return self._in_units(ends) if self.levels_ is None else self.levels_[ends.astype(int)]

@@ -26,6 +26,7 @@ class Learned(NamedTuple):
     scaling: Standardiser
     points: np.ndarray | None
     predictor: Any
+    asked: str | None
 
     def unfit(self, rows: tuple[np.ndarray, ...], own_units: bool) -> str:
         """Why rows (target, weight and noise, [N]) cannot have this likelihood, warp and kernel; "" where they can."""
@@ -94,7 +95,12 @@ def learned_by(model: Any) -> Learned | None:
     likelihood, warp = observed.warped or (observed, None)
     centre = model.kernel_ if model.centre_ is None else model.centre_
     at = model.kernel_, centre, likelihood, warp, model.standardiser_, model.inducing_points_
-    return Learned(*at, model.predictor_)
+    return Learned(*at, model.predictor_, getattr(model, "_asked", None))
+
+
+def asked(model: Any) -> str:
+    """The settings of an estimator that no fit which goes on from another can follow."""
+    return repr((model.kernel, model.likelihood))
 
 
 def start_of(model: Any, rows: tuple[np.ndarray, ...], scaling: Standardiser, own_units: bool):
@@ -103,7 +109,10 @@ def start_of(model: Any, rows: tuple[np.ndarray, ...], scaling: Standardiser, ow
     learned = learned_by(model)
     if learned is None:
         return None, scaling, []
-    if why := learned.unfit(rows, own_units):
+    why = learned.unfit(rows, own_units)
+    if learned.asked not in (None, asked(model)):
+        why = "kernel and likelihood are not those that the last fit was asked for"
+    if why:
         return None, scaling, [f"the fit began anew, in spite of warm_start: {why}"]
     return learned, learned.scaled_by(scaling, own_units), []
 

@@ -91,9 +91,11 @@ class Carried(AbstractPosterior):
 def with_points(predictor: Predictor, Z: Points) -> Predictor:
     """The same process with pseudo-points Z besides: q of theirs is p(f(Z) | u), as the prior has it.
 
-    With w₂ = L⁻¹c(Z, ·), c = k − wᵀw and LLᵀ = c(Z, Z) + jitter, variances gain −‖w₂‖² + ‖w₂‖².
+    With w₂ = L⁻¹c(Z, ·), c = k − wᵀw and LLᵀ = c(Z, Z) + jitter, variances gain −‖w₂‖² + ‖w₂‖². The jitter is relative
+    to k: of points that the others know already, c is rounding error.
     """
     C, cross = _conditional(predictor, Z, 0.0)
+    C = C + default_jitter(C.dtype) * jnp.mean(predictor.kernel.diag(Z)) * jnp.eye(len(Z), dtype=C.dtype)
     factor = factorise(C, default_jitter(C.dtype))
     rest = jnp.zeros(len(Z), C.dtype)
     return _longer(predictor, Z, factor, cross, rest, rest + 1)
