@@ -163,9 +163,11 @@ def adam_course(
 
 
 class Gaps(NamedTuple):
-    """Nats below the optimum, after so many steps."""
+    """Nats below the optimum, after so many steps, by a rule at one rate of Adam, or at none."""
 
     name: str
+    rule: str
+    rate: float | None
     steps: list[int]
     gap: np.ndarray
     optimum: float
@@ -183,7 +185,7 @@ def gaps(rows: list[dict]) -> list[Gaps]:
     name = lambda row: row["rule"] + (f", {row['rate']:g}" if row.get("rate") else "")
     best = lambda row: row.get("optimum", end("coupled" if row["rule"].startswith("coupled") else NATURAL[0]))
     gap = lambda row: np.array(row["gap"]) if "gap" in row else best(row) - np.array(row["bound"])
-    return [Gaps(name(row), row["steps"], gap(row), best(row)) for row in rows]
+    return [Gaps(name(row), row["rule"], row.get("rate"), row["steps"], gap(row), best(row)) for row in rows]
 
 
 def table(rows: list[dict]) -> list[list[str]]:
@@ -214,11 +216,9 @@ def figure(rows: list[dict]) -> Figure:
 
 def verdict(rows: list[dict]) -> list[Judgement]:
     """Are the paper's natural methods there much sooner than ordinary gradients, and is DECOUPLED not there at all?"""
-    every = {of.name: of for of in gaps(rows) if np.isfinite(of.optimum)}
-    best: dict[str, Gaps] = {}
-    for rule in (*NATURAL, *ADAM):
-        if some := [of for name, of in every.items() if name == rule or name.startswith(f"{rule}, ")]:
-            best[rule] = min(some, key=lambda of: of.gap[-1])
+    every = {rule: [of for of in gaps(rows) if of.rule == rule and np.isfinite(of.optimum)] for rule in NATURAL + ADAM}
+    best = {rule: min(some, key=lambda of: of.gap[-1]) for rule, some in every.items() if some}
+    edges = {rule: at_edge(some) for rule, some in every.items() if some and "Adam" in rule}
     steps = {rule: of.within() for rule, of in best.items()}
     said = "Steps to within 1e-6 of the optimum (relative), each at its best rate: " + ", ".join(
         f"{rule} {n:,}"
@@ -232,13 +232,18 @@ def verdict(rows: list[dict]) -> list[Judgement]:
         # Much faster: by a factor of 10. What is not there counts as its last step.
         slow = min(steps[rule] or best[rule].steps[-1] for rule in ADAM)
         fast = {rule: max(steps[rule] or 10 * best[rule].steps[-1], 1) for rule in (*PRINTED, "coupled")}
-        first = judged({rule: [float(np.log(slow / n / 10))] for rule, n in fast.items()}, "log of ratio over 10", said)
+        margins = {rule: [float(np.log(slow / n / 10))] for rule, n in fast.items()}
+        first = judged(margins, "log of ratio over 10", said, sum(edges.values(), []))
     decoupled = best.get(ADAM[0])
     if decoupled is None:
         return [first, untested(f"It takes '{ADAM[0]}' and its optimum.")]
     off = float(np.log(max(decoupled.gap[-1], 1e-300) / (1e-6 * abs(decoupled.optimum))))
     text = f"{decoupled.name} is {decoupled.gap[-1]:.4g} nats of {abs(decoupled.optimum):.4g} off after "
     text += f"{decoupled.steps[-1]:,}."
-    count = sum(row["rule"] == ADAM[0] for row in rows)
-    edges = [f"{decoupled.name}, the best of {count}"] if count < 3 else []
-    return [first, judged({"": [off]}, "log of the relative gap over 1e-6", text, edges)]
+    return [first, judged({"": [off]}, "log of the relative gap over 1e-6", text, edges[ADAM[0]])]
+
+
+def at_edge(some: list[Gaps]) -> list[str]:
+    """The best rate of a rule, if there is none below or none above it."""
+    best, rates = min(some, key=lambda of: of.gap[-1]), sorted(of.rate or 0.0 for of in some)
+    return [f"{best.name}, the best of {len(rates)}"] if (best.rate or 0.0) in (rates[0], rates[-1]) else []

@@ -4,7 +4,7 @@ Courses are looked at after some steps; seconds are steps times `milliseconds`, 
 in turn.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache, partial
 from typing import Any, NamedTuple
 
@@ -62,14 +62,14 @@ def best_rate(rows: list[dict], rule: str) -> str | None:
     return max(of, key=lambda name: np.median([bound_height(row)[-1] for row in of[name]]), default=None)
 
 
-def unbracketed(rows: list[dict], *rules: str) -> list[str]:
+def unbracketed(rows: list[dict], *rules: str, chosen: Mapping[str, str] | None = None) -> list[str]:
     """Of these rules, the ones whose best rate is the smallest or largest of those that have rows (or their only
-    one): a better one may lie beyond."""
-    found = []
-    for rule in rules:
+    one): a better one may lie beyond. `chosen` has further rules, each with its best rate by other means."""
+    found, chosen = [], chosen or {}
+    for rule in (*rules, *chosen):
         names = {row["rule"] for row in rows if row["rule"].rpartition(" ")[0] == rule}
         rates = sorted(float(name.rpartition(" ")[2]) for name in names)
-        best = best_rate(rows, rule)
+        best = chosen.get(rule) or best_rate(rows, rule)
         if best is not None and float(best.rpartition(" ")[2]) in (rates[0], rates[-1]):
             found.append(f"{best} of {', '.join(f'{rate:g}' for rate in rates)}")
     return found

@@ -42,13 +42,17 @@ PUBLISHED = (
 )
 CUT = {
     "rates": "The paper prints none: two of decoupled, falling to 0.",
-    "": "kin40k in place of 3droad, which is not at hand whole. The paper prints no hyperparameters: ours are those of "
-    "15 iterations of L-BFGS-B on the collapsed bound with M = 500. 'orthogonal, joint' is ours and not judged. "
-    "HYBRID, ORTH and COUPLED by Adam, and DECOUPLED at the rate 0.01, have no rows yet, 45 minutes each. All rows but "
-    "those of the decoupled basis are from a working tree between two commits, and name the earlier one.",
+    "other_rates": "One, falling to 0, of the other rules that use Adam: no bracket, so that the first finding cannot "
+    "be decided by the stored run.",
+    "": "The paper's figure shows test RMSE; ours are gaps of the bound to its optimum. HYBRID is the form (11), where "
+    "the paper's experiments have the original one. kin40k in place of 3droad, which is not at hand whole. The paper "
+    "prints no hyperparameters: ours are those of 15 iterations of L-BFGS-B on the collapsed bound with M = 500. "
+    "'orthogonal, joint' is ours and not judged. HYBRID, ORTH and COUPLED by Adam, and DECOUPLED at the rate 0.01, "
+    "have no rows yet, 45 minutes each. All rows but those of the decoupled basis are from a working tree between two "
+    "commits, and name the earlier one.",
 }
 TABLES = ("kin40k",)
-COUNTS = ("rules", "rates")
+COUNTS = ("rules", "rates", "other_rates")
 
 
 @dataclass(frozen=True)
@@ -62,13 +66,16 @@ class Config:
     noise: float = 0.14
     joint_steps: int = 10
     steps: int = 20_000
-    rates: tuple[float, ...] = (0.1, 0.03, 0.01)  # of decoupled; the others have the last
+    rates: tuple[float, ...] = (0.1, 0.03, 0.01)  # of decoupled
+    other_rates: tuple[float, ...] = (0.03, 0.01, 0.003)
     check_rows: int = 2000
     rules: tuple[str, ...] = (*NATURAL, *ADAM)
 
 
-FULL = Config(rates=(0.1, 0.01))
-QUICK = Config(rows=2000, inducing=20, joint_steps=5, steps=400, rates=(0.001,), check_rows=500, rules=shared.SHORT)
+FULL = Config(rates=(0.1, 0.01), other_rates=(0.01,))
+QUICK = Config(
+    rows=2000, inducing=20, joint_steps=5, steps=400, rates=(0.001,), other_rates=(), check_rows=500, rules=shared.SHORT
+)
 DIRECT = NATURAL[:2]  # rules that are run by the library's stepper on all rows
 
 
@@ -82,7 +89,7 @@ class Sums(NamedTuple):
 
 def cases(config: Config) -> list[dict]:
     """A case a rule; decoupled with several rates of Adam."""
-    rates = {rule: (config.rates[-1:] if "Adam" in rule else (None,)) for rule in config.rules}
+    rates = {rule: (config.other_rates if "Adam" in rule else (None,)) for rule in config.rules}
     if "decoupled, Adam" in rates:
         rates["decoupled, Adam"] = config.rates
     return [{"rule": rule, "rate": rate} for rule in rates for rate in rates[rule]]

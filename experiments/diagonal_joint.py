@@ -53,7 +53,15 @@ CUT = {
     "five, the schedule that it prints for NAVAL, and 1 for a dense q. Rules other than the first three are "
     "ours, and so are the runs with learned points."
 }
+NOTES = (
+    "With learned points (ours) the thesis' rule ends 1,300 nats or more below the evidence on every data set. In "
+    "three of those runs its figure is above the evidence by a million nats or more, which no bound is: there the "
+    "arithmetic has failed, and such figures count as lost. Our exact rule arrives on all data sets with points held; "
+    "with learned points it is lost on two of five before 20,000 steps are made, for a cause unknown. The fixed point, "
+    "which ends at the same q, arrives on all."
+)
 TABLES = ()
+BEYOND = 20.0  # nats above the evidence at the true hyperparameters, which no better ones explain
 SHARE, NOISE = 0.01, 0.15  # of the climb, of 0.01: what counts as the same
 RULES = (
     "thesis, γ → 0.1",
@@ -144,12 +152,18 @@ def posterior_of(dense: type | None, Z: np.ndarray, jitter: float) -> Any:
     return DiagonalPrecision(Z, LogPrecision(np.zeros(len(Z)), np.ones(len(Z))), jitter)
 
 
+def gaps_of(row: dict[str, Any], lost: float) -> np.ndarray:
+    """Nats below the evidence; `lost` where there is none, and where the figure is no bound."""
+    gaps = numbers(row["gap"], lost)
+    return np.where(gaps < -BEYOND, lost, gaps)
+
+
 def table(rows: list[dict[str, Any]]) -> list[list[str]]:
     """Medians over data sets, a line for points and rule."""
     lines = [["points", "rule", "nats below the evidence in the end", "settled after", "lengthscale", "variance"]]
     lines[0] += ["noise", "roughness", "rejected", "data sets"]
     for (points, rule), of in grouped(rows, "points", "rule").items():
-        ends, settled = [numbers(row["gap"], np.inf)[-1] for row in of], [row["settled"] for row in of]
+        ends, settled = [gaps_of(row, np.inf)[-1] for row in of], [row["settled"] for row in of]
         cells = [f"{np.median(ends):.4g} ({min(ends):.4g} to {max(ends):.4g})"]
         cells.append(f"{np.median(settled):.0f} ({min(settled)} to {max(settled)})")
         cells += [f"{value:.3g}" for value in np.median([numbers(row["learned"]) for row in of], axis=0)]
@@ -169,7 +183,7 @@ def figure(rows: list[dict[str, Any]]) -> Figure:
         axes.set_ylabel("nats below the evidence (no less than 0.1)")
         for row in of:
             label = row["rule"] if row["seed"] == of[0]["seed"] else None
-            gaps = np.maximum(numbers(row["gap"]), 0.1)
+            gaps = np.maximum(gaps_of(row, np.nan), 0.1)
             axes.plot(row["steps"], gaps, color=f"C{names.index(row['rule'])}", label=label, lw=1)
         axes.legend(fontsize="x-small")
     for row in (row for row in rows if (row["points"], row["seed"]) == ("held", 0) and row["rule"] in RULES[:3]):
@@ -184,7 +198,8 @@ def figure(rows: list[dict[str, Any]]) -> Figure:
 
 
 def verdict(rows: list[dict[str, Any]]) -> list[Judgement]:
-    """With points held, as printed: the thesis' rule against a dense q."""
+    """With points held, as printed: the thesis' rule against a dense q. A run has converged within 1 % of its climb, or
+    within 1 nat; the one that supports a finding less counts."""
     ours, natural, adam = RULES[:3]
     sets = [
         of
@@ -193,11 +208,17 @@ def verdict(rows: list[dict[str, Any]]) -> list[Judgement]:
     ]
     if not sets:
         return [untested("It takes the thesis' rule, dense natural gradients and dense Adam on one data set.")] * 6
-    end = lambda row: float(numbers(row["gap"], 1e15)[-1])
+    end = lambda row: float(gaps_of(row, 1e15)[-1])
     height = lambda of: end(of[ours]) - end(of[natural])  # nats below dense natural gradients
     climb = lambda of: float(numbers(of[natural]["gap"])[0]) - min(map(end, of.values()))
     learned = lambda of, rule: numbers(of[rule]["learned"], 1e15)
     medians = lambda rule, what: np.median([what(of[rule]) for of in sets])
+    near = {f"within {100 * SHARE:g} %": close, "within 1 nat": lambda row: max(1, row["settled"])}
+    steps = {
+        f"against {rule}, {name}": [float(np.log(what(of[rule]) / what(of[ours]))) for of in sets]
+        for rule in (natural, adam)
+        for name, what in near.items()
+    }
     settled, there = (
         ", ".join(f"{rule} {medians(rule, what):.0f}" for rule in RULES[:3])
         for what in (lambda row: row["settled"], close)
@@ -209,10 +230,7 @@ def verdict(rows: list[dict[str, Any]]) -> list[Judgement]:
     found = [f"{np.median([learned(of, ours)[i] for of in sets]):.3g}" for i in range(3)]
     return [
         judged(
-            {
-                f"against {rule}": [float(np.log(close(of[rule]) / close(of[ours]))) for of in sets]
-                for rule in (natural, adam)
-            },
+            steps,
             "log of the ratio of steps",
             f"Steps after which the bound stays within {100 * SHARE:g} % of its climb from its end, medians: {there}; "
             f"within 1 nat: {settled}.",
@@ -253,6 +271,6 @@ def verdict(rows: list[dict[str, Any]]) -> list[Judgement]:
 
 def close(row: dict[str, Any]) -> int:
     """The first of `steps` from which on the bound stays within 1 % of its climb from its end."""
-    gaps = numbers(row["gap"], 1e15)
+    gaps = gaps_of(row, 1e15)
     away = np.flatnonzero(np.abs(gaps - gaps[-1]) > SHARE * abs(gaps[0] - gaps[-1]))
     return max(1, row["steps"][away[-1] + 1] if len(away) else 0)

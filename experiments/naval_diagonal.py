@@ -52,7 +52,7 @@ from pseudopoint.optimise.minibatch.loop import start as start_training
 from pseudopoint.optimise.named import vfe
 from pseudopoint.params import cast, trainable
 from pseudopoint.posteriors import Collapsed, DiagonalPrecision, LogPrecision, Model, PseudoObservations, Whitened
-from pseudopoint.reproduce import Judgement, judged
+from pseudopoint.reproduce import Judgement, judged, untested
 from pseudopoint.starts.inducing import kmeans
 
 from ._full_batches import course
@@ -61,8 +61,8 @@ from .settings import HELD, head, parts
 
 SOURCE = "Kobe 2021, figures 4.6 and 4.9"
 PUBLISHED = (
-    "Figure 4.6: jointly with hyperparameters, dense natural gradients converge on NAVAL (after 8,000 steps), and Adam "
-    "has not after 20,000.",
+    "Figure 4.6: jointly with hyperparameters, dense natural gradients converge on NAVAL after 8k of the iterations "
+    "(the thesis: epochs), and Adam has not arrived there after 20k.",
     "Figure 4.9: O(M) with the thesis' rule converges faster than dense natural gradients and Adam.",
     "Figure 4.9: it converges to a lower bound than dense natural gradients.",
 )
@@ -72,13 +72,15 @@ CUT = {
 }
 NOTES = (
     "With Z learned, which is ours, the thesis' rule loses everything: it holds μ of q = N(Kμ, ·) while K moves, and "
-    "where K is ill-conditioned a step of Z throws the mean far off. With Z held, as in the thesis, this does not "
-    "happen. Where q alone moves, the exact rule ends above the thesis' rule, by 0.17 nats at the hyperparameters of a "
-    "collapsed fit and by 5.3 at the thesis' start; the rest of the gap to a dense q belongs to the family."
+    "where K is ill-conditioned a step of Z throws the mean far off. With Z held, as in the thesis, the joint run with "
+    "its rule arrives. Where q alone moves, at the hyperparameters of a collapsed fit, its own mean goes astray "
+    "although nothing else moves: it ends 3e14 nats below the optimum, or 1e8 with γ → 0.1. With the best mean in "
+    "place of its own it is 0.17 nats below the exact rule there, and 5.3 at the thesis' start; the rest of the gap to "
+    "a dense q belongs to the family."
 )
 TABLES = ("naval",)
 COUNTS = ("rules",)
-SHARE = 0.01  # of the climb
+SHARE, ARRIVED = 0.01, 8000  # of the climb; steps, as published
 FADING, HOLDING, STAYING = ", rate → 0", ", θ held", ", Z held"
 OM = ("exact", "fixed point", "thesis", "thesis for g, exact mean", "Adam")
 LASTING = (*OM, "dense, natural", "dense, Adam")
@@ -290,7 +292,8 @@ def figure(rows: list[dict]) -> Figure:
         points = row["curve"] if joint else zip(row["steps"], row["gap"], strict=True)
         place = ("held" if held else "learned") if joint else row["at"]
         rule = row["rule"].removesuffix(STAYING)
-        axes[place].plot(*np.array([[step, np.nan if x is None else x] for step, x in points]).T, label=rule)
+        style = ("-", "--", ":")[len(axes[place].lines) // 10]  # there are ten colours
+        axes[place].plot(*np.array([[step, np.nan if x is None else x] for step, x in points]).T, style, label=rule)
     titles = {"held": "joint, Z held: bound of batches", "learned": "joint, Z learned: bound of batches"}
     for name, place in axes.items():
         place.set(xlabel="steps", title=titles.get(name, f"q alone, {name}: gap, nats"))
@@ -305,28 +308,38 @@ def figure(rows: list[dict]) -> Figure:
 
 
 def verdict(rows: list[dict]) -> list[Judgement]:
-    """With Z held, as printed: the thesis' rule, dense natural gradients, and Adam."""
+    """With Z held, as printed: the thesis' rule, dense natural gradients, and Adam. Near is within 1 % of a climb: of
+    the smallest of the three and of the largest, the same for all of them; the one that supports a finding less
+    counts."""
     by = {row["rule"]: row["course"] for row in rows if row["part"] == "joint" and row["rule"] in PRINTED}
     ways = {rule: [[step, -1e15 if x is None else x] for step, x in course] for rule, course in by.items()}
-    end, arrived = {rule: way[-1][1] for rule, way in ways.items()}, {rule: settled(way) for rule, way in ways.items()}
     ours, natural, adam = PRINTED
-    said = "It takes more rows with Z held; those with Z learned are not the thesis'. " * (len(by) < len(PRINTED))
-    ends = f"{said}Bounds in the end: {', '.join(f'{rule} {height:.6g}' for rule, height in end.items()) or 'none'}."
-    steps = f"{said}Steps after which the bound stays within {100 * SHARE:g} % of its climb from its end, looked at 20 "
-    steps += f"times: {', '.join(f'{rule} {count:,}' for rule, count in arrived.items()) or 'none'}."
-    above = lambda other: {"": [end[natural] - end[other]]} if {natural, other} <= end.keys() else {}
-    first = {
-        f"against {rule}": [float(np.log(count / arrived[ours]))] for rule, count in arrived.items() if rule != ours
-    }
+    end = {rule: way[-1][1] for rule, way in ways.items()}
+    ends = f"Bounds in the end: {', '.join(f'{rule} {height:.6g}' for rule, height in end.items()) or 'none'}."
+    if len(by) < len(PRINTED):
+        return [untested(f"It takes more rows with Z held; those with Z learned are not the thesis'. {ends}")] * 3
+    climbs = [max(height for _, height in way) - way[0][1] for way in ways.values()]
+    first, faster, text = {}, {}, []
+    for near in (SHARE * min(climbs), SHARE * max(climbs)):
+        arrived, within = {rule: settled(way, near) for rule, way in ways.items()}, f"within {near:.4g} nats"
+        last = ways[adam][-1][0]
+        there = next((step for step, height in ways[adam] if height >= end[natural] - near), 2 * last)
+        first[f"dense natural gradients, {within}"] = [float(np.log(ARRIVED / arrived[natural]))]
+        first[f"Adam, {within}"] = [float(np.log(there / (last + 1)))]
+        for rule in (natural, adam):
+            faster[f"against {rule}, {within}"] = [float(np.log(arrived[rule] / arrived[ours]))]
+        listed = ", ".join(f"{rule} {count:,}" for rule, count in arrived.items())
+        text.append(f"{within}: {listed}, and Adam is at the end of {natural} after {there:,}")
+    steps = f"Steps after which the bound stays near its end, looked at 20 times; {'; '.join(text)}. {ends}"
     return [
-        judged(above(adam), "nats", ends),
-        judged(first if len(by) == len(PRINTED) else {}, "log of the ratio of steps", steps),
-        judged(above(ours), "nats", ends),
+        judged(first, "log of the ratio of steps", steps),
+        judged(faster, "log of the ratio of steps", steps),
+        judged({"": [end[natural] - end[ours]]}, "nats", ends),
     ]
 
 
-def settled(course: list[list]) -> int:
+def settled(course: list[list], near: float) -> int:
     """The first look from which on the bound stays near its end."""
     heights = np.array([height for _, height in course])
-    away = np.flatnonzero(np.abs(heights - heights[-1]) > SHARE * (heights.max() - heights[0]))
+    away = np.flatnonzero(np.abs(heights - heights[-1]) > near)
     return max(1, course[away[-1] + 1][0] if len(away) else 0)

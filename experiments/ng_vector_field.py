@@ -1,6 +1,7 @@
 """Two parameters: the natural gradient against the ordinary one, arrows and paths (Salimbeni et al. 2018, figure 1).
 
-A Bernoulli likelihood, eight rows of our own, one pseudo-point, q(v) = N(m, s²). In each of three systems of
+A Bernoulli likelihood, eight rows of our own (and four more data sets of eight, which are drawn), one pseudo-point,
+q(v) = N(m, s²). In each of three systems of
 coordinates ξ, on a grid of (m, log s): `natural_off` and `ordinary_off` are the median angles, in degrees, between a
 gradient and the way to the optimum, in ξ; `natural_length` and `ordinary_length` its length over that of the way, as
 quantiles of 10, 50 and 90 %. Paths follow very small steps of either from one q to where it stands still. Bound,
@@ -30,13 +31,18 @@ from pseudopoint.params import cast
 from pseudopoint.posteriors import Model, Whitened
 from pseudopoint.reproduce import Judgement, judged, untested, within
 
+from ._rows import grouped, product
+
 SOURCE = "Salimbeni, Eleftheriadis and Hensman 2018, figure 1"
 PUBLISHED = (
     "The natural gradient is correctly scaled.",
     "It points in a better direction than the ordinary one.",
     "Very small steps of it take a path that does not depend on the parameterisation.",
 )
-CUT = {"": "The paper does not print its data: eight rows of our own. The runs are systems of coordinates."}
+CUT = {
+    "": "The paper does not print its data: eight rows of our own, and four data sets that are drawn, so that there is "
+    "a spread. Each system of coordinates counts for itself."
+}
 TABLES = ()
 SAME = 0.01  # distance in (m, s)
 COORDINATES = {"mean/var-sqrt": MeanChol, "mean/var": MeanCovariance, "natural": Natural}
@@ -53,23 +59,26 @@ class Config:
     start: tuple[float, float] = (-1.0, 0.2)  # m, s
     points: int = 40  # of a path
     every: int = 3  # point of the grid has arrows
+    sets: int = 5
     coordinates: tuple[str, ...] = tuple(COORDINATES)
 
 
 FULL = Config()
-QUICK = Config(means=(-1.5, 3.0, 10), log_stds=(-2.0, 0.7, 10), points=20, coordinates=("mean/var-sqrt", "natural"))
-COUNTS = ("coordinates",)
+QUICK = Config(
+    means=(-1.5, 3.0, 10), log_stds=(-2.0, 0.7, 10), points=20, sets=1, coordinates=("mean/var-sqrt", "natural")
+)
+COUNTS = ("coordinates", "sets")
 
 
 def cases(config: Config) -> list[dict[str, Any]]:
-    """A picture a system of coordinates."""
-    return [{"coordinates": name} for name in config.coordinates]
+    """Every system of coordinates on every data set."""
+    return product(data=range(config.sets), coordinates=config.coordinates)
 
 
 def run(case: dict[str, Any], config: Config, folder: Path) -> dict[str, Any]:
     """Fields and paths."""
-    bound, fields, xi, back = functions(case["coordinates"], config)
-    best = optimum(config)
+    bound, fields, xi, back = functions(case["coordinates"], case["data"], config)
+    best = optimum(case["data"], config)
     means, log_stds = (np.linspace(*ends) for ends in (config.means, config.log_stds))
     grid = np.stack(np.meshgrid(means, np.exp(log_stds)), -1)  # [s, m, 2]
     place, first = each(xi, grid), np.asarray(xi(np.array(config.start)))
@@ -99,26 +108,30 @@ def rounded(values: Any, digits: int = 5) -> Any:
 
 
 @cache
-def model_of(config: Config) -> tuple[Model, Any]:
-    """Eight rows, most of them 1 near the pseudo-point at 0, and the start."""
-    X = np.array([-1.2, -0.9, -0.5, -0.2, 0.1, 0.4, 0.8, 1.3])[:, None]
-    data = dataset(X, np.array([0, 1, 1, 1, 1, 0, 1, 1]), dtype=float)
+def model_of(number: int, config: Config) -> tuple[Model, Any]:
+    """Eight rows, most of them 1, and the start. Data set 0 is written down; in others inputs are uniform, and one to
+    three rows are 0."""
+    x, y = np.array([-1.2, -0.9, -0.5, -0.2, 0.1, 0.4, 0.8, 1.3]), np.array([0, 1, 1, 1, 1, 0, 1, 1])
+    if number:
+        rng = np.random.default_rng(number)
+        x, y = np.sort(rng.uniform(-1.5, 1.5, 8)), rng.permutation(np.arange(8) >= rng.integers(1, 4)).astype(int)
+    data = dataset(x[:, None], y, dtype=float)
     q, kernel = MeanPrecision(np.zeros(1), np.eye(1)), Matern52(config.lengthscale, config.variance)
     return cast(Model(kernel, Bernoulli("logit"), Whitened(np.zeros((1, 1)), q, 1e-10)), "float64"), data
 
 
 @cache
-def optimum(config: Config) -> np.ndarray:
+def optimum(number: int, config: Config) -> np.ndarray:
     """m and s of the best q."""
-    model, data = model_of(config)
+    model, data = model_of(number, config)
     best: Any = in_coordinates(jax.jit(lambda m, d: converge(m, d, tight=False))(model, data), MeanChol)
     return np.array([best.posterior.q.mean[0], best.posterior.q.chol[0, 0]])
 
 
 @cache
-def functions(name: str, config: Config) -> tuple[Callable, dict[str, Callable], Callable, Callable]:
+def functions(name: str, number: int, config: Config) -> tuple[Callable, dict[str, Callable], Callable, Callable]:
     """The bound of (m, s), the natural and the ordinary gradient in ξ, and the maps (m, s) ↦ ξ and back."""
-    (model, data), cls = model_of(config), COORDINATES[name]
+    (model, data), cls = model_of(number, config), COORDINATES[name]
     of = lambda q: standard_elbo(with_q(model, q), data)
     flat = lambda q: jnp.concatenate([jnp.ravel(leaf) for leaf in jax.tree.leaves(q)])
     q_of = lambda ms: MeanChol(ms[:1], ms[1:].reshape(1, 1))
@@ -142,27 +155,31 @@ def path(field: Callable, first: np.ndarray, back: Callable, points: int) -> np.
     return np.stack([np.interp(np.linspace(0, along[-1], points), along, column) for column in way.T], -1)
 
 
-def apart(rows: list[dict], name: str) -> float:
-    """The largest distance in (m, s) between paths in different coordinates, at equal shares of their lengths."""
-    paths = [np.array(row[f"{name}_path"]) for row in rows]
-    return max((float(np.max(np.linalg.norm(path - paths[0], axis=1))) for path in paths), default=0.0)
+def apart(rows: list[dict], name: str) -> dict[str, list[float]]:
+    """The largest distance in (m, s) between a path and the one in the first coordinates, at equal shares of their
+    lengths, for each data set; by coordinates."""
+    paths = {(row["data"], row["coordinates"]): np.array(row[f"{name}_path"]) for row in rows}
+    first, *others = dict.fromkeys(of for _, of in paths)
+    far = lambda number, of: float(np.max(np.linalg.norm(paths[number, of] - paths[number, first], axis=1)))
+    return {of: [far(number, of) for number, name in paths if name == of and (number, first) in paths] for of in others}
 
 
 def table(rows: list[dict]) -> list[list[str]]:
-    """A line a system of coordinates and gradient."""
-    lines = [
-        ["coordinates", "gradient", "degrees off the way to the optimum", "length over that of the way (10 to 90 %)"]
-    ]
+    """A line a data set, system of coordinates and gradient."""
+    lines = [["data", "coordinates", "gradient", "degrees off the way to the optimum"]]
+    lines[0].append("length over that of the way (10 to 90 %)")
     for row in rows:
         for name in ("natural", "ordinary"):
             low, middle, high = row[f"{name}_length"]
             shown = f"{middle:.3g} ({low:.3g} to {high:.3g})"
-            lines.append([row["coordinates"], name, f"{row[f'{name}_off']:.1f}", shown])
+            lines.append([str(row["data"]), row["coordinates"], name, f"{row[f'{name}_off']:.1f}", shown])
     return lines
 
 
 def figure(rows: list[dict]) -> Figure:
-    """The bound, directions of both gradients and both paths in (m, s), a panel a system of coordinates."""
+    """The bound, directions of both gradients and both paths in (m, s), a panel a system of coordinates, of the first
+    data set."""
+    rows = [row for row in rows if row["data"] == rows[0]["data"]]
     picture = Figure(figsize=(1 + 4.2 * len(rows), 4.6), layout="constrained")
     panels = picture.subplots(1, len(rows), squeeze=False)[0]
     for axes, row in zip(panels, rows, strict=True):
@@ -188,26 +205,30 @@ def figure(rows: list[dict]) -> Figure:
 
 
 def verdict(rows: list[dict]) -> list[Judgement]:
-    """Better direction, better length, one path for all coordinates?"""
-    if len(rows) < 2:
+    """Better direction, better length, one path for all coordinates? Data sets are the runs."""
+    by = {name: of for (name,), of in grouped(rows, "coordinates").items()}
+    if len(by) < 2:
         return [untested("It takes two systems of coordinates.")] * 3
-    words = [
-        f"{row['coordinates']}: natural {row['natural_off']:.1f}° off the way to the optimum and "
-        f"{row['natural_length'][1]:.2g} of it long, ordinary {row['ordinary_off']:.1f}° and "
-        f"{row['ordinary_length'][1]:.2g}"
-        for row in rows
-    ]
     off = lambda row, name: abs(float(np.log(row[f"{name}_length"][1])))
-    said = f"Medians over the grid: {'; '.join(words)}."
-    paths = [apart([rows[0], row], "natural") for row in rows[1:]]
-    ordinary = [apart([rows[0], row], "ordinary") for row in rows[1:]]
+    middle = lambda of, what: np.median([row[what] if what.endswith("off") else row[what][1] for row in of])
+    words = [
+        f"{name}: natural {middle(of, 'natural_off'):.1f}° off the way to the optimum and "
+        f"{middle(of, 'natural_length'):.2g} of it long, ordinary {middle(of, 'ordinary_off'):.1f}° and "
+        f"{middle(of, 'ordinary_length'):.2g}"
+        for name, of in by.items()
+    ]
+    said = f"Medians over the grid and over data sets: {'; '.join(words)}."
+    paths, ordinary = apart(rows, "natural"), apart(rows, "ordinary")
+    furthest = lambda of: max(max(distances) for distances in of.values())
+    lengths = {name: [off(row, "ordinary") - off(row, "natural") for row in of] for name, of in by.items()}
+    angles = {name: [row["ordinary_off"] - row["natural_off"] for row in of] for name, of in by.items()}
     return [
-        judged({"": [off(row, "ordinary") - off(row, "natural") for row in rows]}, "logs of the length", said),
-        judged({"": [row["ordinary_off"] - row["natural_off"] for row in rows]}, "degrees", said),
+        judged(lengths, "logs of the length", said),
+        judged(angles, "degrees", said),
         judged(
-            {"": within(paths, SAME)},
+            {name: within(of, SAME) for name, of in paths.items()},
             "units of m and s",
-            f"Between coordinates natural paths are at most {max(paths):.1g} apart, ordinary ones {max(ordinary):.2g}; "
-            f"{SAME:g} counts as the same.",
+            f"Between coordinates natural paths are at most {furthest(paths):.1g} apart, ordinary ones "
+            f"{furthest(ordinary):.2g}; {SAME:g} counts as the same.",
         ),
     ]

@@ -300,14 +300,10 @@ def reproduce(
     folder = work.experiments_folder(experiments)
     kind = "stored" if stored else "quick" if quick else "paper" if paper else "full"
     place = out or Path("reproduction") / kind
-    rows_from = work.stored_folder(folder) if stored else place
-    if name is None:
-        result: dict[str, Any] = {"experiments": work.listing(rows_from, folder, quick)}
-    else:
-        compute = not (stored or report_only)
-        with Bar(as_json) as bar:
-            job = work.Job(place, folder, data, rows_from, quick, compute, download, bar.reproduced, paper)
-            result = work.reproduce(name, job)
+    rows_from, compute = work.stored_folder(folder, paper) if stored else place, not (stored or report_only)
+    with Bar(as_json) as bar:
+        job = work.Job(place, folder, data, rows_from, quick, compute, download, bar.reproduced, paper)
+        result = {"experiments": work.listing(job)} if name is None else work.reproduce(name, job)
     _show(result, as_json, work.in_lines)
 
 

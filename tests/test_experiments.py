@@ -8,9 +8,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from pseudopoint.datasets import DataError, find
 from pseudopoint.reproduce import Job, experiment, experiments_folder, names, reproduce, stored_folder
+from pseudopoint.reproduce.page import digest
 from pseudopoint.reproduce.rows import StoredRows
 from pseudopoint.reproduce.summary import summary
 
@@ -66,6 +68,13 @@ def test_rows_at_the_papers_settings_are_those_that_a_run_goes_on_from():
         rows = StoredRows(file, module, module.Config())
         assert rows.rows() and rows.others == 0
     assert files
+
+
+@pytest.mark.parametrize("name", names(FOLDER))
+def test_stored_figures_are_drawn_from_the_stored_rows(name):
+    rows = StoredRows(stored_folder(FOLDER) / f"{name}.jsonl", module := experiment(name, FOLDER), module.FULL).rows()
+    picture = Image.open(stored_folder(FOLDER) / f"{name}.png")
+    assert picture.info["rows"] == digest(rows), f"pseudopoint reproduce {name} --stored --out experiments/results"
 
 
 def test_the_page_of_results_is_made_of_the_rows():

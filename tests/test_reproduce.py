@@ -139,6 +139,27 @@ def test_a_quick_run_has_no_verdict_and_the_papers_setting_can_be_had(toy, tmp_p
     assert (paper["verdict"], paper["rows"]) == ("agrees", 5)
 
 
+def test_other_settings_and_code_without_a_commit_keep_a_run_from_agreeing_in_full(toy, tmp_path):
+    add(toy, "other", ('CUT = {"numbers": "The fifth number."}', 'CUT = {"numbers": "The fifth.", "": "Another set."}'))
+    job = Job(tmp_path, toy, paper=True)
+    assert only(reproduce("other", job))["why"].endswith("Short of the paper's setting: others, named below")
+    reproduce("squares", job)
+    file = tmp_path / "squares.jsonl"
+    file.write_text(file.read_text().replace('"commit": "', '"commit": "1234567+', 2))
+    of = only(reproduce("squares", job))
+    assert of["verdict"] == "agrees in part" and of["why"].endswith("2 rows of code without a commit")
+
+
+def test_only_tables_of_the_cases_are_asked_for(toy, tmp_path):
+    one = ("TABLES = ()", 'TABLES = ("energy", "pima")')
+    add(toy, "some", one, ('"kind": "square"', '"table": "pima"'))
+    with pytest.raises(DataError, match="pima"):
+        reproduce("some", Job(tmp_path, toy, data=tmp_path))
+    add(toy, "every", one)
+    with pytest.raises(DataError, match="energy"):
+        reproduce("every", Job(tmp_path, toy, data=tmp_path))
+
+
 def test_rows_of_another_config_are_left_alone_and_not_shown(toy, tmp_path):
     reproduce("squares", Job(tmp_path, toy, quick=True))
     entry = only(reproduce("squares", Job(tmp_path, toy)))
@@ -218,7 +239,7 @@ def test_alone_what_fails_is_an_error(toy, tmp_path):
         ("def verdict", "def judge", "lacks verdict; docs/reproduce.md"),
         ("QUICK = ", "RAPID = ", "lacks QUICK"),
         ('"""Squares of numbers & what they are. Then what every number means."""', "", "lacks a docstring"),
-        ('CUT = {"numbers": "The fifth number.", "": "Nothing else."}', "CUT = None", "CUT is no dictionary of texts"),
+        ('CUT = {"numbers": "The fifth number."}', "CUT = None", "CUT is no dictionary of texts"),
         (
             'CUT = {"numbers"',
             'CUT = {"power"',
@@ -277,12 +298,12 @@ def test_one_folder_after_the_other(toy, tmp_path):
 def test_the_listing_says_what_there_is_and_what_is_missing(toy, tmp_path):
     add(toy, "broken", ("PUBLISHED", "PUBLISHT"))
     reproduce("squares", Job(tmp_path, toy))
-    broken, squares = listing(tmp_path, toy)
+    broken, squares = listing(Job(tmp_path, toy))
     about = "Squares of numbers & what they are. Then what every number means."
     expected = {"name": "squares", "source": "Nobody 1999, figure 1", "about": about, "tables": []}
     assert squares == expected | {"rows": 4, "wanted": 4}
     assert broken["name"] == "broken" and "lacks PUBLISHED" in broken["error"]
-    assert listing(tmp_path, toy, quick=True)[1]["rows"] == 0
+    assert listing(Job(tmp_path, toy, quick=True))[1]["rows"] == 0
 
 
 def test_the_command_lists_runs_and_shows_as_json(toy, tmp_path, monkeypatch):

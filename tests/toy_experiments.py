@@ -20,7 +20,7 @@ from .settings import log
 
 SOURCE = "Nobody 1999, figure 1"
 PUBLISHED = ("Squares grow <b>fast</b>.",)
-CUT = {"numbers": "The fifth number.", "": "Nothing else."}
+CUT = {"numbers": "The fifth number."}
 TABLES = ()
 COUNTS = ("numbers",)
 

@@ -3,6 +3,7 @@
 import io
 import json
 from dataclasses import asdict, dataclass
+from hashlib import sha256
 from html import escape
 from importlib import resources
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 
 from matplotlib.figure import Figure
 from PIL import Image
+from PIL.PngImagePlugin import PngInfo
 
 from pseudopoint.files import whole_file
 from pseudopoint.report import markup
@@ -62,7 +64,7 @@ def outcome(
             else:
                 findings = judgements(module, found)
                 verdict, why = overall(findings, limits(module, rows))
-            shown = _picture(name, module.figure(found), out) + _table(module.table(found))
+            shown = _picture(name, module.figure(found), out, found) + _table(module.table(found))
         except Exception as error:
             verdict, findings = "untested", []
             why = f"its rows cannot be judged: {type(error).__name__}: {error}"
@@ -75,9 +77,20 @@ def outcome(
 
 
 def limits(module: Experiment, rows: StoredRows) -> list[str]:
-    """Why the rows cannot agree in full: fields that are not at the paper's setting, and missing rows."""
-    found, wanted = len(rows.rows()), len(rows.cases)
-    return [*differences(module, rows.config), *([f"{found} of {wanted} rows"] if found < wanted else [])]
+    """Why the rows cannot agree in full: fields that are not at the paper's setting, what else CUT names, rows whose
+    code no commit has, and missing rows."""
+    found, wanted = rows.rows(), len(rows.cases)
+    return [
+        *differences(module, rows.config),
+        *(["others, named below"] if module.CUT.get("") else []),
+        *([f"{loose} rows of code without a commit"] if (loose := without_commit(found)) else []),
+        *([f"{len(found)} of {wanted} rows"] if len(found) < wanted else []),
+    ]
+
+
+def without_commit(found: list[Row]) -> int:
+    """How many rows were made by code with uncommitted changes."""
+    return sum(str(row.get("commit", "")).endswith("+") for row in found)
 
 
 def judgements(module: Experiment, found: list[Row]) -> list[Judgement]:
@@ -185,17 +198,25 @@ def _facts(module: Experiment, rows: StoredRows, found: list[Row]) -> str:
 
 
 def _setting(module: Experiment, config: dict[str, Any]) -> str:
-    """The config, and the paper's value where it differs."""
+    """The config, and the value that `--paper` takes where it differs."""
     paper, cut = json.loads(json.dumps(asdict(module.Config()))), differences(module, config)
-    differs = lambda name: f" (the paper: {paper[name]})" if name in cut else ""
+    differs = lambda name: f" (with --paper: {paper[name]})" if name in cut else ""
     return ", ".join(f"{name} = {value}{differs(name)}" for name, value in config.items())
 
 
-def _picture(name: str, figure: Figure, out: Path) -> str:
-    """The figure as NAME.png, in 64 colours (a quarter of the bytes), and the same bytes inside the page."""
-    drawn, image = io.BytesIO(), io.BytesIO()
+def digest(found: list[Row]) -> str:
+    """A word that other rows do not have."""
+    return sha256(json.dumps(found).encode()).hexdigest()[:16]
+
+
+def _picture(name: str, figure: Figure, out: Path, found: list[Row]) -> str:
+    """The figure as NAME.png, in 64 colours (a quarter of the bytes), and the same bytes inside the page. The file says
+    of which rows it is made (`digest`)."""
+    drawn, image, rows = io.BytesIO(), io.BytesIO(), PngInfo()
+    rows.add_text("rows", digest(found))
     figure.savefig(drawn, format="png", dpi=110)
-    Image.open(drawn).convert("RGB").quantize(64, dither=Image.Dither.NONE).save(image, format="png", optimize=True)
+    few = Image.open(drawn).convert("RGB").quantize(64, dither=Image.Dither.NONE)
+    few.save(image, format="png", optimize=True, pnginfo=rows)
     with whole_file(out / f"{name}.png") as file:
         file.write(image.getvalue())
     alt = f"Figure of the experiment {name}; the table below has its numbers."

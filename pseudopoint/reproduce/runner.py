@@ -69,19 +69,19 @@ def computing() -> Iterator[None]:
         yield
 
 
-def stored_folder(folder: Path) -> Path:
-    """The folder of the rows of the stored run."""
-    return folder / "results"
+def stored_folder(folder: Path, paper: bool = False) -> Path:
+    """The folder of the rows of the stored run, or of what is stored of the papers' own settings."""
+    return folder / "results" / ("paper" if paper else "")
 
 
-def listing(out: Path, folder: Path, quick: bool = False) -> list[dict[str, Any]]:
-    """Every experiment by name: source, subject, tables needed, rows in `out` and rows wanted; or an `error` if it
-    cannot be used."""
+def listing(job: Job) -> list[dict[str, Any]]:
+    """Every experiment by name: source, subject, tables needed, rows that the job has and rows that it wants; or an
+    `error` if it cannot be used."""
     entries = []
-    for name in names(folder):
+    for name in names(job.folder):
         try:
-            module = experiment(name, folder)
-            rows = StoredRows(out / f"{name}.jsonl", module, module.QUICK if quick else module.FULL)
+            module = experiment(name, job.folder)
+            rows = job.rows(name, module)
             about = (module.__doc__ or "").strip().splitlines()[0]
             entry = {"name": name, "source": module.SOURCE, "about": about, "tables": list(module.TABLES)}
             entries.append(entry | {"rows": len(rows.rows()), "wanted": len(rows.cases)})
@@ -134,7 +134,7 @@ def _compute(name: str, module: Experiment, rows: StoredRows, job: Job) -> None:
     if not missing:
         return
     place, config = data_folder(job.data), job.config(module)
-    for table in module.TABLES:
+    for table in _tables(module, missing):
         try:
             find(table, place)
         except DataError:
@@ -154,6 +154,12 @@ def _compute(name: str, module: Experiment, rows: StoredRows, job: Job) -> None:
             if maps.exists() and maps.read_bytes().count(b"\n") > MANY_MAPS:
                 jax.clear_caches()
                 gc.collect()
+
+
+def _tables(module: Experiment, missing: list[dict[str, Any]]) -> list[str]:
+    """Those that the cases name as their table; all of them where the cases name none."""
+    named = {case.get("table") for case in missing}
+    return [table for table in module.TABLES if table in named] or list(module.TABLES)
 
 
 def _sentence(error: Exception) -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from pseudopoint.reproduce.experiment import Experiment, experiment, experiments_folder, names
 from pseudopoint.reproduce.findings import overall
-from pseudopoint.reproduce.page import in_figures, judgements, limits, numbered
+from pseudopoint.reproduce.page import in_figures, judgements, limits, numbered, without_commit
 from pseudopoint.reproduce.rows import StoredRows
 from pseudopoint.reproduce.runner import stored_folder
 
@@ -68,9 +68,11 @@ def part(name: str, module: Experiment, rows: StoredRows, word: str) -> str:
     else:
         lines.append("No row is stored yet.")
     lines.append("")
-    if module.CUT:
-        lines += ["Not the paper's setting:", ""]
-        lines += [filled(f"- {f'`{field}`: ' * bool(field)}{text}", "  ") for field, text in module.CUT.items()] + [""]
+    cut = [f"{f'`{field}`: ' * bool(field)}{text}" for field, text in module.CUT.items()]
+    if loose := without_commit(found):
+        cut.append(f"{loose} rows are of code with uncommitted changes.")
+    if cut:
+        lines += ["Not the paper's setting:", "", *(filled(f"- {text}", "  ") for text in cut), ""]
     if notes := getattr(module, "NOTES", ""):
         lines += [filled(notes), ""]
     return "\n".join(lines)
