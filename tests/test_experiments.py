@@ -73,8 +73,8 @@ def test_rows_at_the_papers_settings_are_those_that_a_run_goes_on_from():
 @pytest.mark.parametrize("name", names(FOLDER))
 def test_stored_figures_are_drawn_from_the_stored_rows(name):
     rows = StoredRows(stored_folder(FOLDER) / f"{name}.jsonl", module := experiment(name, FOLDER), module.FULL).rows()
-    picture = Image.open(stored_folder(FOLDER) / f"{name}.png")
-    assert picture.info["rows"] == digest(rows), f"pseudopoint reproduce {name} --stored --out experiments/results"
+    with Image.open(stored_folder(FOLDER) / f"{name}.png") as picture:
+        assert picture.info["rows"] == digest(rows), f"pseudopoint reproduce {name} --stored --out experiments/results"
 
 
 def test_the_page_of_results_is_made_of_the_rows():
