@@ -372,7 +372,7 @@ SETTINGS = described(Settings)
 ESTIMATORS: dict[str, Setting] = {
     "warm_start": Setting(
         "Whether the next fit starts with the kernel, likelihood, scaling, warps and inducing points of the last one. "
-        "Where known noise or the target does not suit these, it begins anew.",
+        "Where known noise, the target, or a kernel or likelihood that is named does not suit these, it begins anew.",
         python="Settings that say how these start have no effect then. Columns and classes have to be the same.",
         kind=bool,
         default=False,

@@ -9,6 +9,7 @@ import pytest
 from scipy.integrate import quad
 
 from pseudopoint import GPClassifier, GPRegressor, commands
+from pseudopoint.starts.hyperparameters import KERNELS
 from pseudopoint.tables import TableError
 
 pytestmark = pytest.mark.edge
@@ -85,4 +86,15 @@ def test_a_fit_with_another_kernel_or_likelihood_begins_anew(change):
     model.set_params(**change).fit(X, Y)
     plain = GPRegressor(**QUICK | change).fit(X, Y)
     np.testing.assert_allclose(model.predict(X), plain.predict(X), rtol=1e-9)
-    assert any("kernel and likelihood are not those" in note for note in model.notes_)
+    assert any("began anew" in note and "asked for now" in note for note in model.notes_)
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_a_fit_with_the_same_kernel_does_not_begin_anew(kernel):
+    x = np.column_stack([X, np.arange(len(X)) % 2 == 0])
+    model = GPRegressor(kernel, warm_start=True, **QUICK).fit(x, Y)
+    model.set_params(likelihood="gaussian").fit(x, Y)
+    assert not any("began anew" in note for note in model.notes_)
+    if kernel != "matern52":
+        model.set_params(kernel="matern52").fit(x, Y)
+        assert any("began anew" in note for note in model.notes_)

@@ -36,7 +36,7 @@ from .saving import rebuilt, tree_of
 from .serving import block_sizes, evaluate, is_plain
 from .targets import refuse_unfit, started
 from .updating import TakesMoreRows
-from .warm import asked, learned_by, start_of
+from .warm import learned_by, start_of
 
 MERGED_ROWS = 500_000
 LARGE_MAP = 2**30  # bytes of a memory map that is not read into memory
@@ -169,7 +169,7 @@ class AbstractEstimator(TakesMoreRows, BaseEstimator):
         # "auto" is scaled, but for a kernel object, whose numbers are in the units of X.
         scaled, own = bool(settings.scale_inputs), in_units_of_inputs(settings)
         scaling = Standardiser.learn(*rows[:3], own or scaled, scale_target, not own)
-        known, scaling, anew = start_of(self, rows[1:], scaling, own)
+        known, scaling, anew = start_of(self, settings, likelihood(*rows[1:3]), rows[1:], scaling, own)
         said += anew + notes.far_rows(rows[0], scaling, self._names)
         said += notes.lost_digits("the target", rows[1], scaling.target_mean, scaling.target_scale)
         scaling = unrounded(scaling, settings)
@@ -204,7 +204,7 @@ class AbstractEstimator(TakesMoreRows, BaseEstimator):
         self._fit_chosen(known.settings(settings), chosen, known.likelihood, own, said, progress)
 
     def _fit_chosen(self, settings: Settings, chosen: Any, likelihood, own_units: bool, said: list[str], progress):
-        data, self._asked = chosen.data, asked(self)
+        data = chosen.data
         settings = chosen.placed(settings)
         likelihood = around_mean(settings, likelihood, data)
         fitted = fit_model(chosen.kernel, likelihood, data, settings, progress, chosen.warm)

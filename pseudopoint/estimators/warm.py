@@ -6,11 +6,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..data import Dataset, Standardiser, dataset
-from ..kernels import InUnits
+from ..kernels import AbstractKernel, InUnits, kinds
 from ..likelihoods import AbstractLikelihood
 from ..names import Settings
 from ..params import cast
 from ..posteriors import IndependentLatents, Model, Whitened, whitened_q
+from ..starts.hyperparameters import named_kernel
 from .checks import truth
 from .choosing import Chosen
 
@@ -26,7 +27,6 @@ class Learned(NamedTuple):
     scaling: Standardiser
     points: np.ndarray | None
     predictor: Any
-    asked: str | None
 
     def unfit(self, rows: tuple[np.ndarray, ...], own_units: bool) -> str:
         """Why rows (target, weight and noise, [N]) cannot have this likelihood, warp and kernel; "" where they can."""
@@ -42,6 +42,19 @@ class Learned(NamedTuple):
         with np.errstate(all="ignore"):
             bad = (weight > 0) & ~np.isfinite(np.asarray(self.warp(self.scaling.target(y))))
         return f"{name}, which the last fit learned, has no value for the target {y[bad][0]:g}" if bad.any() else ""
+
+    def other_than(self, settings: Settings, asked: AbstractLikelihood) -> str:
+        """Why this is another model than the settings name; "" where they name it, or leave it open ("auto")."""
+        kernel = settings.kernel
+        if isinstance(kernel, str) and kernel != "auto":
+            kernel = named_kernel(kernel, 1.0, 1.0, len(self.scaling.mean))
+        if isinstance(kernel, AbstractKernel) and kinds(kernel) != kinds(self.kernel):
+            names = " and ".join(sorted(kinds(self.kernel)))
+            return f"the last fit learned another kernel than the one that is asked for now ({names})"
+        if settings.likelihood != "auto" and asked.name != self.likelihood.name:
+            name = self.likelihood.name
+            return f"the last fit learned another likelihood than the one that is asked for now ({name})"
+        return ""
 
     def scaled_by(self, learned: Standardiser, own_units: bool) -> Standardiser:
         """The scaling of the fit; of inputs, where the kernel is in their units, that of the new rows will do."""
@@ -95,24 +108,23 @@ def learned_by(model: Any) -> Learned | None:
     likelihood, warp = observed.warped or (observed, None)
     centre = model.kernel_ if model.centre_ is None else model.centre_
     at = model.kernel_, centre, likelihood, warp, model.standardiser_, model.inducing_points_
-    return Learned(*at, model.predictor_, getattr(model, "_asked", None))
+    return Learned(*at, model.predictor_)
 
 
-def asked(model: Any) -> str:
-    """The settings of an estimator that no fit which goes on from another can follow."""
-    return repr((model.kernel, model.likelihood))
-
-
-def start_of(model: Any, rows: tuple[np.ndarray, ...], scaling: Standardiser, own_units: bool):
+def start_of(
+    model: Any,
+    settings: Settings,
+    asked: AbstractLikelihood,
+    rows: tuple[np.ndarray, ...],
+    scaling: Standardiser,
+    own_units: bool,
+):
     """What a fit to targets, weights and known noise starts from, None where it begins anew; the scaling, `scaling`
-    where the fit has its own; and what to say."""
+    where the fit has its own; and what to say. `asked` is the likelihood by the settings."""
     learned = learned_by(model)
     if learned is None:
         return None, scaling, []
-    why = learned.unfit(rows, own_units)
-    if learned.asked not in (None, asked(model)):
-        why = "kernel and likelihood are not those that the last fit was asked for"
-    if why:
+    if why := learned.unfit(rows, own_units) or learned.other_than(settings, asked):
         return None, scaling, [f"the fit began anew, in spite of warm_start: {why}"]
     return learned, learned.scaled_by(scaling, own_units), []
 

@@ -27,6 +27,7 @@ __all__ = [
     "Sum",
     "by_equality",
     "check_columns",
+    "kinds",
     "lengthscales",
     "refuse_missing",
 ]
@@ -135,6 +136,13 @@ def _children(kernel: Any) -> list[AbstractKernel]:
 def by_equality(kernel: AbstractKernel) -> bool:
     """Whether a part of it asks whether inputs are equal: then pseudo-points have to be rows, to the last digit."""
     return kernel.equality or any(map(by_equality, _children(kernel)))
+
+
+def kinds(kernel: AbstractKernel) -> set[str]:
+    """The names of the kernels that it is made of, without combinations and those that ask whether inputs are equal."""
+    children = _children(kernel)
+    own = set() if children or kernel.equality else {type(kernel).__name__}
+    return own.union(*map(kinds, children))
 
 
 def lengthscales(kernel: AbstractKernel) -> list[Any]:
