@@ -40,7 +40,7 @@ CUT = {
     "beta": "300, the paper's own size in table 1, for one core.",
     "gamma": "700, as in table 1.",
     "coupled": "400, as in table 1.",
-    "seconds": "110 a model, for one core: 600 to 3,000 steps in place of 10,000.",
+    "seconds": "110 a model, for one core: 400 to 3,000 steps in place of 10,000.",
     "looks": "12, for time.",
     "": "Accuracy is not computed. kin40k and flights_nyc13 in place of 3droad, which is not at hand whole, on one "
     "split, and so one run of each. Adam's rate (0.01), γ and the start are ours: the paper prints none.",
