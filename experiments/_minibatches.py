@@ -149,6 +149,15 @@ def times_at_rates(model: Model, data: Dataset, config: Any, steps: int = 20) ->
     return {f"{name} {rate:g}": times[name] for name in config.rules for rate in config.rates}
 
 
+def in_one_session(rows: list[dict]) -> list[dict]:
+    """The rows with the times of a step of their table's first row: a rule takes as long at any rate, and times of
+    another session are not comparable."""
+    rule = lambda name: name.rpartition(" ")[0]
+    first = {table: some[0]["milliseconds"] for (table,), some in grouped(rows, "table").items()}
+    of = {table: {rule(name): ms for name, ms in times.items()} for table, times in first.items()}
+    return [row | {"milliseconds": {row["rule"]: of[row["table"]][rule(row["rule"])]}} for row in rows]
+
+
 @jax.jit
 def both(model: Model, data: Dataset, test: Dataset) -> jax.Array:
     """The standard bound of all rows, and the mean log density of the test rows."""

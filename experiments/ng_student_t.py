@@ -29,6 +29,7 @@ from ._minibatches import (
     bound_height,
     course,
     draw_bounds,
+    in_one_session,
     margins,
     share_ahead,
     sooner,
@@ -112,7 +113,7 @@ def times_of(folder: Path, table: str, config: Config) -> dict[str, float]:
 
 def table(rows: list[dict]) -> list[list[str]]:
     """Medians over splits in the end, a line a table and rule."""
-    at = shown(rows[0]["steps"], (100, 1000))
+    rows, at = in_one_session(rows), shown(rows[0]["steps"], (100, 1000))
     lines = [["table", "rule", *(f"bound after {t}" for t in at), "test log density in the end", "ms a step"]]
     lines[0] += ["rejected", "splits"]
     for (name, rule), of in grouped(rows, "table", "rule").items():
@@ -126,12 +127,12 @@ def table(rows: list[dict]) -> list[list[str]]:
 
 def figure(rows: list[dict]) -> Figure:
     """The bound over seconds, a line a split; a panel a table."""
-    return draw_bounds(rows, list(dict.fromkeys(row["rule"] for row in rows)))
+    return draw_bounds(in_one_session(rows), list(dict.fromkeys(row["rule"] for row in rows)))
 
 
 def verdict(rows: list[dict]) -> list[Judgement]:
     """Once γ has risen (twice its steps), is NGD+Adam above Adam at the same time, on the way and in the end?"""
-    said = "It takes NGD+Adam and Adam on one split of each table."
+    rows, said = in_one_session(rows), "It takes NGD+Adam and Adam on one split of each table."
     every = against_adam(rows) if {row["table"] for row in rows} >= set(TABLES) else judged({}, "", said)
     some = [row for row in rows if row["table"] in IMPROVED]
     return [every, against_adam(some) if {row["table"] for row in some} == set(IMPROVED) else judged({}, "", said)]

@@ -80,6 +80,15 @@ def test_rows_timed_in_different_sessions_are_not_compared():
     assert {of.mark for of in found} == {"untested"} and all("different sessions" in of.said for of in found)
 
 
+def test_times_of_a_later_session_change_nothing():
+    rows, _ = JUDGED["ng_student_t"]()
+    times = {name: ms for row in rows for name, ms in row["milliseconds"].items()}
+    module = experiment("ng_student_t", FOLDER)
+    rows = [row | {"milliseconds": times | {"Adam 0.1": 1.0, "NGD+Adam 0.1": 1.0}} for row in rows]
+    later = [row | {"milliseconds": {name: 9 * ms for name, ms in row["milliseconds"].items()}} for row in rows[1:]]
+    assert module.verdict([rows[0], *later]) == module.verdict(rows)
+
+
 def test_figures_above_the_evidence_are_lost():
     module = experiment("diagonal_joint", FOLDER)
     rows, _ = JUDGED["diagonal_joint"]()
