@@ -36,7 +36,7 @@ PUBLISHED = (
     "The same with the ordinal likelihood.",
 )
 CUT = {
-    "splits": "One, as in the paper's figure, so that there is no spread; five with --paper.",
+    "splits": "Two. The paper's figure shows one; five with --paper.",
     "steps": "5000, as in the paper's figure, and twice as many of Adam alone; 20,000 with --paper, which say whether "
     "Adam arrives later.",
     "rates": "The paper prints none: five, from 0.0003 to 0.03.",
@@ -67,7 +67,7 @@ class Config:
     rules: tuple[str, ...] = LEARNING
 
 
-FULL = Config(splits=1, steps=5000, rates=(0.03, 0.01, 0.003, 0.001, 3e-4))
+FULL = Config(splits=2, steps=5000, rates=(0.03, 0.01, 0.003, 0.001, 3e-4))
 QUICK = Config(1, 1000, 20, 64, 150, 1, rates=(0.01,), likelihoods=("ordinal",), rules=("NGD+Adam", "Adam"))
 COUNTS = ("splits", "rates", "likelihoods", "rules")
 

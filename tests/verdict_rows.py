@@ -113,9 +113,13 @@ def ng_joint():
     return runs(make), {n: swapped("rule", "NGD+Adam", other) for n, other in enumerate(("Adam", "GD"), 1)}
 
 
-def at_rates(levels, table, run, bit, **more):
+EVERY = {f"{rule} {rate:g}": 1.0 for rule in ("NGD+Adam", "Adam") for rate in (0.1, 0.01, 0.001)}
+
+
+def at_rates(levels, table, run, bit):
     for rule, rate, bound, row in climbs(levels, table, run, bit):
-        yield timed(f"{rule} {rate:g}", {"bound": bound, "config": {"ramp": [1e-4, 0.1, 1]}}, **row, **more)
+        figures = {"bound": bound, "config": {"ramp": [1e-4, 0.1, 1]}, "milliseconds": EVERY}
+        yield timed(f"{rule} {rate:g}", figures, **row)
 
 
 def other_way(a, b):
@@ -124,7 +128,7 @@ def other_way(a, b):
 
     def change(rows):
         name = lambda rule: f"{turn.get(rule.rpartition(' ')[0], rule.rpartition(' ')[0])} {rule.rpartition(' ')[2]}"
-        return [row | {"rule": name(row["rule"]), "milliseconds": {name(row["rule"]): 1.0}} for row in rows]
+        return [row | {"rule": name(row["rule"])} for row in rows]
 
     return change
 
@@ -153,7 +157,8 @@ def ng_mnist():
     for rule, level in {"NGD+Adam": -0.1, "Adam": -0.9}.items():
         for rate in (0.1, 0.01, 0.001):
             test = [-2.0] + [level - 0.01 / step for step in MARKS[1:]]
-            rows.append(timed(f"{rule} {rate:g}", {"test": test, "bound": -1.0 - (rate != 0.01)}))
+            figures = {"test": test, "bound": -1.0 - (rate != 0.01), "milliseconds": EVERY}
+            rows.append(timed(f"{rule} {rate:g}", figures))
     late = [-2.0, -1.9, -1.9, -1.9, -1.9, -1.9, -1.9, -0.1]
     return rows, {
         1: other_way("NGD+Adam", "Adam"),
