@@ -102,6 +102,19 @@ def test_a_sample_decides_formats_only_and_gaps_and_categories_are_those_of_all_
     np.testing.assert_allclose(learned.spread, X.std(axis=0), rtol=1e-10)
 
 
+def test_what_is_odd_in_rows_beyond_the_sample_is_said(tmp_path, monkeypatch):
+    """It was taken for missing, or for another unit, without a word."""
+    monkeypatch.setattr("pseudopoint.tables.learning.SAMPLE_ROWS", 20)
+    monkeypatch.setattr("pseudopoint.tables.learning.SAMPLE_PARTS", 2)
+    x, share = ([f"{0.5 + i}" for i in range(60)] for _ in range(2))
+    x[25], x[37], share[33] = "n.k.", "n.k.", "12%"
+    pd.DataFrame({"x": x, "share": share, "y": np.arange(60.0)}).to_parquet(tmp_path / "t.parquet", row_group_size=20)
+    with open_source(tmp_path / "t.parquet") as source:
+        notes = learn_table(source, "y").notes
+    assert "column 'x': text that is no number in 2 rows ('n.k.'); it counts as missing" in notes
+    assert any("'share': per cent signs, of which a sample had none, in 1 row ('12%')" in note for note in notes)
+
+
 @pytest.mark.parametrize("sizes", SIZES.values(), ids=SIZES)
 def test_batches_samples_and_sums_are_those_of_memory(tmp_path, sizes, monkeypatch):
     monkeypatch.setattr("pseudopoint.data.CHUNK", 16)

@@ -155,13 +155,20 @@ def _encode_values(column: Column, series: pd.Series) -> tuple[np.ndarray, np.nd
     values, unread = values_of(series, column.format)
     refuse_infinite(column.name, values, series)
     missing = np.isnan(values)
-    faults = unread[pd.notna(unread) & ~is_usual_word(unread)]
-    oddities = [
-        *_oddity(column, f"text that is no {column.kind}", "it counts as missing", faults),
-        *_unit_oddities(column, series, values),
-        *_unexpected_gaps(column, int(missing.sum()) - len(faults), "the median of training fills them"),
-    ]
+    gaps = int(missing.sum()) - len(_faults(unread))
+    oddities = odd_values(column, series, values, unread)
+    oddities += _unexpected_gaps(column, gaps, "the median of training fills them")
     return np.where(missing, column.fill, values)[:, None], missing, oddities
+
+
+def odd_values(column: Column, series: pd.Series, values: np.ndarray, unread: np.ndarray) -> list[Oddity]:
+    """Text that is no value, and values in other units than those of training, of what `values_of` read."""
+    faults = _oddity(column, f"text that is no {column.kind}", "it counts as missing", _faults(unread))
+    return faults + _unit_oddities(column, series, values)
+
+
+def _faults(unread: np.ndarray) -> np.ndarray:
+    return unread[pd.notna(unread) & ~is_usual_word(unread)]
 
 
 def _unit_oddities(column: Column, series: pd.Series, values: np.ndarray) -> list[Oddity]:

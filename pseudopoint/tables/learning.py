@@ -11,10 +11,10 @@ import numpy as np
 import pandas as pd
 
 from pseudopoint.data import means_and_spreads
-from pseudopoint.tables.columns import Column, refuse_infinite
+from pseudopoint.tables.columns import Column, odd_values, refuse_infinite
 from pseudopoint.tables.encoder import TableEncoder
 from pseudopoint.tables.formats import MAX_CATEGORIES, values_of
-from pseudopoint.tables.messages import TableError, row_count
+from pseudopoint.tables.messages import Oddity, TableError, describe, row_count
 from pseudopoint.tables.missing import category_text, without_words
 from pseudopoint.tables.source import Parts
 from pseudopoint.tables.target import drop_missing_target, tidy
@@ -183,6 +183,7 @@ class _Tally:
 
     def __init__(self, column: Column):
         self.learned, self.gaps, self.values, self.texts = column, 0, Moments(), Counter()
+        self.odd: list[Oddity] = []
 
     def count(self, frame: pd.DataFrame) -> None:
         """The rows of a part."""
@@ -192,8 +193,9 @@ class _Tally:
             self.texts = Counter(text[~np.asarray(pd.isna(text))].tolist())
             self.gaps = len(text) - self.texts.total()
             return
-        values, _ = values_of(series, column.format)
+        values, unread = values_of(series, column.format)
         refuse_infinite(column.name, values, series)
+        self.odd = odd_values(column, series, values, unread)
         there = ~np.isnan(values)
         self.gaps, self.values = int((~there).sum()), Moments.of(values[there])
 
@@ -201,6 +203,7 @@ class _Tally:
         """Of the rows of both; once there are `MOST_TEXTS` texts, of no others."""
         self.gaps += other.gaps
         self.values += other.values
+        self.odd += other.odd
         room = len(self.texts) < MOST_TEXTS
         self.texts.update(other.texts if room else {word: n for word, n in other.texts.items() if word in self.texts})
         return self
@@ -223,7 +226,8 @@ class _Tally:
         return np.asarray(mean, float), np.asarray(spread, float)
 
     def notes(self, N: int) -> list[str]:
-        """Gaps that the sample did not show."""
+        """What was odd in all rows, and gaps that the sample did not show."""
+        said = [note.replace("of which training had", "of which a sample had") for note in describe(self.odd)]
         if not self.gaps or self.learned.indicator:
-            return []
-        return [f"column {self.learned.name!r}: {row_count(self.gaps)} of {N:,} without a value, marked"]
+            return said
+        return [*said, f"column {self.learned.name!r}: {row_count(self.gaps)} of {N:,} without a value, marked"]
