@@ -44,6 +44,7 @@ CUT = {
     "paper rescales, the density is 0 or infinite.",
 }
 TABLES = ("naval",)
+STYLES: tuple[Any, ...] = ("-", "--", "-.", ":", (0, (1, 4)), (0, (6, 3)))
 LIKELIHOODS: dict[str, Callable[[], AbstractLikelihood]] = {
     "Gaussian": lambda: Gaussian(1.0),
     "Beta": lambda: Beta(1.0),
@@ -122,13 +123,14 @@ def figure(rows: list[dict]) -> Figure:
     for axes, name, of in every:
         for row in of:
             rule, _, rate = row["rule"].rpartition(" ")
-            look = {"color": f"C{names.index(rule)}", "linestyle": ("-", "--", "-.", ":")[rates.index(rate) % 4]}
+            look = {"color": f"C{names.index(rule)}", "linestyle": STYLES[rates.index(rate) % len(STYLES)]}
             label = row["rule"] if row["split"] == of[0]["split"] else None
             axes.plot(row["steps"][1:], numbers(row["test"])[1:], label=label, **look)
         low, high = of[0]["test"][0], max(np.nanmax(numbers(row["test"])) for row in of)
         limits = low - 0.3 * (high - low), high + 0.05 * (high - low)
         axes.set(title=name, xscale="log", xlabel="steps", ylabel="mean test log density", ylim=limits)
-        axes.legend(fontsize="small")
+    handles, labels = every[0][0].get_legend_handles_labels()
+    picture.legend(handles, labels, loc="outside right center", fontsize="small")
     return picture
 
 

@@ -53,8 +53,9 @@ CUT = {
     "choice. It prints no number of steps: 5000, as in its figures before.",
 }
 NOTES = (
-    "Why NGD+Adam is later than Adam on power is unknown: its best rate there is the smallest that was run, and at a "
-    "rate three times as large it is sooner, and ends 8 nats below Adam, 3 above and 27 above on the three splits."
+    "Why NGD+Adam is later than Adam on power is unknown: at a rate three times its best one it is sooner, and ends 8 "
+    "nats below Adam, 3 above and 27 above on the three splits. Steps were timed when the first three rates ran; a "
+    "step takes as long at any rate."
 )
 TABLES = ("kin8nm", "power", "protein", "kin40k")
 IMPROVED = ("kin8nm", "power", "kin40k")  # kin40k in place of YEAR
@@ -126,20 +127,26 @@ def table(rows: list[dict]) -> list[list[str]]:
 
 
 def figure(rows: list[dict]) -> Figure:
-    """The bound over seconds, a line a split; a panel a table."""
-    return draw_bounds(in_one_session(rows), list(dict.fromkeys(row["rule"] for row in rows)))
+    """The bound over seconds at each rule's best rate, a line a split; a panel a table."""
+    best = []
+    for of in grouped(in_one_session(rows), "table").values():
+        names = {best_rate(of, rule) for rule in LEARNING}
+        best += [row for row in of if row["rule"] in names]
+    return draw_bounds(best, sorted({row["rule"] for row in best}))
 
 
 def verdict(rows: list[dict]) -> list[Judgement]:
-    """Once γ has risen (twice its steps), is NGD+Adam above Adam at the same time, on the way and in the end?"""
+    """Once γ has risen (twice its steps), is NGD+Adam above Adam at the same time: on every table on the way or, as the
+    paper allows, in the end; and both on the three that improve significantly?"""
     rows, said = in_one_session(rows), "It takes NGD+Adam and Adam on one split of each table."
-    every = against_adam(rows) if {row["table"] for row in rows} >= set(TABLES) else judged({}, "", said)
+    every = against_adam(rows, either=True) if {row["table"] for row in rows} >= set(TABLES) else judged({}, "", said)
     some = [row for row in rows if row["table"] in IMPROVED]
     return [every, against_adam(some) if {row["table"] for row in some} == set(IMPROVED) else judged({}, "", said)]
 
 
-def against_adam(rows: list[dict]) -> Judgement:
-    """NGD+Adam against Adam, each at the rate where its bound ends highest on the table."""
+def against_adam(rows: list[dict], either: bool = False) -> Judgement:
+    """NGD+Adam against Adam, each at the rate where its bound ends highest on the table. Of a table both margins
+    count, or only the one that is larger beside its range."""
     found, text, edges, after = {}, [], [], 2 * rows[0]["config"]["ramp"][2]
     for (table,), of in grouped(rows, "table").items():
         mine, adam = best_rate(of, "NGD+Adam"), best_rate(of, "Adam")
@@ -147,8 +154,9 @@ def against_adam(rows: list[dict]) -> Judgement:
         pairs = [(by[mine, s], by[adam, s]) for rule, s in by if rule == mine and (adam, s) in by]
         if not pairs:
             return judged({}, "", f"{table} has no split with NGD+Adam and Adam at their best rates.")
-        for part, values in margins(pairs, bound_height, after).items():
-            found[f"{table}, {part}"] = values
+        parts = {f"{table}, {part}": values for part, values in margins(pairs, bound_height, after).items()}
+        spreads = lambda name, of=parts: np.mean(of[name]) / max(np.ptp(of[name]), 1e-300)
+        found |= {name: parts[name] for name in ([max(parts, key=spreads)] if either else parts)}
         edges += [f"{table}: {edge}" for edge in unbracketed(of, "NGD+Adam", "Adam")]
         above = np.median([bound_height(a)[-1] - bound_height(b)[-1] for a, b in pairs])
         text.append(
