@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 
 from pseudopoint import FitError, GPClassifier, GPRegressor, ModelFileError
+from pseudopoint.estimators import checkpoints
 
 pytestmark = pytest.mark.edge
 
@@ -160,6 +161,87 @@ def test_a_checkpoint_of_another_fit_is_refused(kept):
     refused("is of a fit to other data", folder=kept, target="a")
     refused("holds the checkpoint of a fit", folder=kept, resume=False)
     refused("name the folder of its checkpoint")
+
+
+def test_rows_that_were_exchanged_are_other_data_though_all_moments_are_equal(tmp_path):
+    """A label's counts, and a target's moments, do not say which row has which."""
+    halves = TABLE.assign(y=np.where(TABLE.y.rank() > N / 2, "up", "down"))
+    settings: dict[str, Any] = COMMON | {"method": "svgp", "max_iter": 20}
+    swapped = halves.assign(y=halves.y.map({"up": "down", "down": "up"}))
+    GPClassifier(**settings).fit(swapped, "y", checkpoint=tmp_path / "labels")
+    with pytest.raises(ValueError, match="is of a fit to other data"):
+        GPClassifier(**settings).fit(halves, "y", checkpoint=tmp_path / "labels", resume=True)
+    rounded = TABLE.round(0)
+    GPRegressor(**SVGP).fit(rounded, "y", checkpoint=tmp_path / "numbers")
+    refused(
+        "is of a fit to other data", folder=tmp_path / "numbers", table=rounded.assign(y=rounded.y[::-1].to_numpy())
+    )
+    refused(
+        "is of a fit to other data", folder=tmp_path / "numbers", table=rounded.assign(a=rounded.a[::-1].to_numpy())
+    )
+
+
+def test_the_same_rows_in_another_order_or_other_parts_are_the_same_data(tmp_path, whole):
+    frames = pytest.importorskip("dask.dataframe")
+    GPRegressor(**SVGP).fit(TABLE, "y", checkpoint=tmp_path)
+    other: Any = frames.from_pandas(TABLE.sample(frac=1, random_state=0, ignore_index=True), npartitions=3)
+    again = GPRegressor(**SVGP).fit(other, "y", checkpoint=tmp_path, resume=True)
+    np.testing.assert_allclose(again.bound_, whole.bound_, rtol=1e-9)
+
+
+def test_files_without_their_identity_are_refused(kept, tmp_path):
+    folder = tmp_path / "kept"
+    shutil.copytree(kept, folder)
+    (folder / "identity.json").unlink()
+    for resume in (False, True):
+        refused("no identity.json, which says of what fit: delete it", folder=folder, resume=resume)
+
+
+def test_another_task_is_refused_before_its_settings(kept):
+    with pytest.raises(ValueError, match="is of a fit with task='regression', not 'classification'"):
+        GPClassifier(**SVGP).fit(LABELS, "y", checkpoint=kept, resume=True)
+
+
+def test_a_folder_is_refused_before_the_table_is_opened(kept, tmp_path, monkeypatch):
+    monkeypatch.setattr("pseudopoint.estimators.streaming.open_source", None)
+    refused("is of a fit with max_iter=90, not 91", folder=kept, max_iter=91)
+    refused("holds the checkpoint of a fit", folder=kept, resume=False)
+    (tmp_path / "file").write_text("")
+    refused("a file has its name", folder=tmp_path / "file", resume=False, error=OSError)
+
+
+def test_full_passes_that_had_ended_do_not_go_on(tmp_path, at_once):
+    settings = COMMON | {"method": "collapsed", "max_iter": 300}
+    model = GPRegressor(**settings).fit(TABLE, "y", checkpoint=tmp_path)
+    assert model.converged_
+    for _ in range(2):
+        again = GPRegressor(**settings).fit(TABLE, "y", checkpoint=tmp_path, resume=True)
+        assert again.converged_ and len(again.history_["bound"]) == len(model.history_["bound"])
+        np.testing.assert_allclose(again.bound_, model.bound_, rtol=1e-10)
+
+
+def test_a_checkpoint_that_cannot_be_written_costs_a_note_and_not_the_fit(tmp_path, monkeypatch, whole, at_once):
+    saved, full = checkpoints.save, [True]
+
+    def no_space(path, *given, **options):
+        if full[0]:
+            raise OSError(28, "No space left on device", str(path))
+        return saved(path, *given, **options)
+
+    monkeypatch.setattr(checkpoints, "save", no_space)
+    with pytest.warns(UserWarning, match="the checkpoint in .* cannot be written \\(No space left on device\\)"):
+        model = GPRegressor(**SVGP).fit(TABLE, "y", checkpoint=tmp_path)
+    same(model, whole)
+    assert sum("cannot be written" in note for note in model.notes_) == 1 and not list(tmp_path.glob("*.safetensors"))
+
+    def room(record):  # from now on
+        full[0] = False
+
+    with pytest.warns(UserWarning, match="cannot be written"):
+        model = GPRegressor(**SVGP).fit(TABLE, "y", checkpoint=tmp_path, resume=True, progress=room)
+    assert not any("cannot be written" in note for note in model.notes_)
+    assert {path.stem for path in tmp_path.glob("*.safetensors")} == {"chosen", "start", "steps"}  # none is left out
+    same(GPRegressor(**SVGP).fit(TABLE, "y", checkpoint=tmp_path, resume=True), whole)
 
 
 def test_a_damaged_checkpoint_is_refused(kept, tmp_path):

@@ -192,3 +192,44 @@ def test_full_passes_and_minibatches_keep_few_parts(folder, monkeypatch):
     monkeypatch.setattr(PartReader, "__call__", watched)
     commands.fit_table(folder / "numbers", "y", test_fraction=0.0, **SVGP)
     assert len(references) > 30 and max(most) <= 7  # two windows of up to three parts, and the next part
+
+
+# --- Rows to measure that cannot be read: said before the fit, which is not lost --------------------------------------
+
+
+def faults_of_a_test_table(folder):
+    TABLE.drop(columns="y").to_csv(folder / "no_target.csv", index=False)
+    TABLE.drop(columns="b").to_csv(folder / "no_column.csv", index=False)
+    TABLE.assign(b=np.inf).to_csv(folder / "infinite.csv", index=False)
+    TABLE.assign(y="text").to_csv(folder / "text.csv", index=False)
+    return {
+        "missing": "no such file",
+        "no_target": "no column 'y'",
+        "no_column": "no column 'b'",
+        "infinite": "column 'b' is infinite in row 1",
+        "text": "target 'y' is not numeric",
+    }
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_a_test_table_is_looked_at_before_the_fit(folder, tmp_path, stream, monkeypatch):
+    monkeypatch.setattr("pseudopoint.estimators.streaming.fit_rows", None)
+    monkeypatch.setattr("pseudopoint.estimators.base.AbstractEstimator._learn", None)
+    for name, word in faults_of_a_test_table(tmp_path).items():
+        with pytest.raises((ValueError, OSError), match=word):
+            commands.fit_table(folder / "t.csv", "y", stream=stream, test=tmp_path / f"{name}.csv", **SVGP)
+    TABLE.assign(a=np.where(TABLE.index % 10 == 0, np.inf, TABLE.a)).to_csv(tmp_path / "held.csv", index=False)
+    for share in (0.1, 0.9):  # of which rows are held out
+        with pytest.raises(ValueError, match="column 'a' is infinite in row"):
+            commands.fit_table(tmp_path / "held.csv", "y", stream=stream, test_fraction=share, **SVGP)
+
+
+def test_a_fit_whose_measures_fail_is_saved(folder, tmp_path):
+    """The fault is beyond the first rows, which were looked at before the fit."""
+    for i, frame in enumerate((TABLE, TABLE.assign(b=np.inf))):
+        frame.to_parquet(tmp_path / f"test{i}.parquet")
+    with pytest.raises(ValueError, match="column 'b' is infinite"):
+        out = tmp_path / "m"
+        commands.fit_table(folder / "t.csv", "y", stream=True, test=tmp_path / "test*.parquet", out=out, **SVGP)
+    about = commands.inspect_model(tmp_path / "m")
+    assert about["rows"] == N and about["test"] is None

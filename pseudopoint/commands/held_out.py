@@ -60,6 +60,12 @@ class Rows(NamedTuple):
     notes: list[str]
     learned: list[str]
 
+    def readable(self) -> "Rows":
+        """The same. `TableError` where the encoder cannot read the rows to measure: said before the fit, not after."""
+        if self.held_out is not None:
+            self.encoder.encode(self.held_out)
+        return self
+
 
 def rows_of(
     frame: pd.DataFrame,

@@ -74,7 +74,7 @@ def fit_table(
     check_places(out, report, tables=[table, test])
     frame, classes, why = choose_task(table, target, task, likelihood, missing)
     make = partial(make_estimator, classes, settings, likelihood, random_state)
-    rows = rows_of(frame, target, make(), classes, held_out, missing, weights, exposure)
+    rows = rows_of(frame, target, make(), classes, held_out, missing, weights, exposure).readable()
     start = time.perf_counter()
     measured = _fitted(make(), rows.train, rows.encoder, rows.weight, rows.exposure, progress)
     scored = _scored(measured.kind, rows, report is not None)

@@ -5,6 +5,7 @@ import os
 import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +13,15 @@ import numpy as np
 import pandas as pd
 
 from pseudopoint.commands.choice import implied_task, numbers_of, recognised
-from pseudopoint.commands.kinds import AbstractKind, Classification, Regression, Result
+from pseudopoint.commands.kinds import AbstractKind, Classification, Regression, Result, Scored
 from pseudopoint.commands.steps import CHUNK_ROWS, Fitted, check_places, make_estimator, reported, result_of, saved
 from pseudopoint.commands.steps import fit_table as fit_in_memory
-from pseudopoint.estimators.streaming import Streaming
+from pseudopoint.estimators.checkpoints import Checkpoint, opened
+from pseudopoint.estimators.streaming import Streaming, task_of
 from pseudopoint.optimise.result import Progress
 from pseudopoint.tables import (
     Parts,
+    TableEncoder,
     TableSource,
     file_parts,
     looks_like_classes,
@@ -123,24 +126,54 @@ def _fit_streamed(
     """As `steps.fit_table`; a streamed fit is not repeated on all rows, whatever `refit` says."""
     _refuse_in_memory(settings, test_fraction)
     check_places(out, report, tables=[table, test])
-    make = lambda classes: make_estimator(classes, settings, likelihood, random_state)
-    opened = _opened(table, target, task, likelihood, missing, make)
-    with opened as (files, classes, why), _spread(cluster, workers) as spread:
+    kept, head = opened(checkpoint, resume), _head_of(test, target)
+    make = partial(_made, settings, likelihood, random_state, kept)
+    files_of_table = _opened(table, target, task, likelihood, missing, make)
+    with files_of_table as (files, classes, why), _spread(cluster, workers) as spread:
         model, source = make(classes), spread(files)
         share = 0.0 if test is not None else min(test_fraction, MOST_HELD_OUT / len(source))
-        at = Streaming(source, target, missing, share, checkpoint, resume, progress)
         start = time.perf_counter()
-        model.fit_source(at)
-        seconds = time.perf_counter() - start
+        model.fit_source(Streaming(source, target, missing, share, kept, progress, look=partial(_look_at, head)))
         kind = (Classification if classes else Regression)(model, model.encoder_)
-        result = result_of(kind, int(model.rows_), why, seconds)
-        scored = _scored(kind, source, share, test, report is not None)
-        if scored is not None:
-            result["test"] = kind.measures(scored) if scored.rows else None
-            result["notes"] += scored.notes
-        result |= saved(kind, result, out)
+        result = result_of(kind, int(model.rows_), why, time.perf_counter() - start)
+        try:
+            scored = _scored(kind, source, share, test, report is not None)
+        except BaseException:  # the fit is not lost with its measures
+            saved(kind, result, out)
+            raise
+        result |= saved(kind, _with_measures(result, kind, scored), out)
         some = Fitted(kind, *_first_rows(kind, source, share))
     return result | reported(report, some, result, scored, None, table)
+
+
+def _made(settings: dict[str, Any], likelihood: str, seed: int, kept: Checkpoint | None, classes: bool) -> Any:
+    """The estimator, unless the checkpoint is of one with other settings."""
+    model = make_estimator(classes, settings, likelihood, seed)
+    if kept is not None:
+        kept.refuse_other(task_of(classes), model._settings())
+    return model
+
+
+def _with_measures(result: Result, kind: AbstractKind, scored: Scored | None) -> Result:
+    if scored is not None:
+        result["test"] = kind.measures(scored) if scored.rows else None
+        result["notes"] += scored.notes
+    return result
+
+
+def _head_of(test: str | Path | None, target: str) -> pd.DataFrame | None:
+    """The first rows of a table for measures, if there is one. `TableError` where it has none, or lacks the target."""
+    head = None if test is None else table_head(test)
+    if head is not None:
+        require(head, [target])
+    return head
+
+
+def _look_at(head: pd.DataFrame | None, encoder: TableEncoder) -> None:
+    """`TableError` where the encoder cannot read the first rows of a table for measures: said before the fit."""
+    if head is not None:
+        encoder.target(head)
+        encoder.encode(head)
 
 
 @contextmanager

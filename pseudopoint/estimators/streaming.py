@@ -6,6 +6,7 @@ from typing import Any, NamedTuple, cast
 
 import narwhals as nw
 import numpy as np
+from sklearn.base import is_classifier
 
 from ..compilation import forget_programs, keeping_programs
 from ..data import Dataset, Standardiser, dataset
@@ -13,10 +14,20 @@ from ..likelihoods import AbstractLikelihood
 from ..names import Settings
 from ..optimise.result import Progress
 from ..processes import computing, one_blas_thread
-from ..recipes import AbstractKeeper, Found, Trial, fit_rows
-from ..tables import LearnedTable, PartReader, Parts, TableRows, arrays_source, dask_source, learn_table, open_source
+from ..recipes import AbstractKeeper, Found, Nothing, Trial, fit_rows
+from ..tables import (
+    LearnedTable,
+    PartReader,
+    Parts,
+    TableEncoder,
+    TableRows,
+    arrays_source,
+    dask_source,
+    learn_table,
+    open_source,
+)
 from . import notes
-from .checkpoints import fingerprint, opened
+from .checkpoints import Checkpoint, opened
 from .checks import unmasked
 from .choosing import Chosen, as_chosen, searched
 from .frames import is_lazy, is_table
@@ -30,24 +41,27 @@ TARGET = "the target"  # the name of y, where X and y are arrays
 
 
 class Streaming(NamedTuple):
-    """What a fit to a source is given: the source, the target's name, words for gaps, the share of rows held out, the
-    folder of a checkpoint (or None), whether it resumes, progress, labels whose numbers the target holds (None: it is
-    what it is), and whether the target came beside the columns and not among them."""
+    """What a fit to a source is given: the source, the target's name, words for gaps, the share of rows held out, its
+    checkpoint (or None), progress, labels whose numbers the target holds (None: it is what it is), whether the target
+    came beside the columns and not among them, and what looks at the encoder before the fit."""
 
     source: Parts
     target: str
     missing: Collection[str] = ()
     share: float = 0.0
-    checkpoint: Any = None
-    resume: bool = False
+    checkpoint: Checkpoint | None = None
     progress: Progress | None = None
     labels: np.ndarray | None = None
     arrays: bool = False
+    look: Callable[[TableEncoder], Any] = lambda encoder: None
 
     def learned(self, settings: Settings, classes: bool, check: Callable = lambda y, rows: None) -> LearnedTable:
-        """What one pass over the table tells."""
+        """What one pass over the table tells. A checkpoint of other settings is refused before."""
+        if self.checkpoint is not None:
+            self.checkpoint.refuse_other(task_of(classes), settings)
         given = self.missing, self.share, settings.seed, check
         learned = learn_table(self.source, self.target, classes, *given)
+        self.look(learned.encoder)
         if self.arrays and self.target == TARGET:
             _refuse_gaps(learned, self.source)
         return learned
@@ -66,7 +80,10 @@ def fit_streamed(model: Any, X: Any, y: Any, refused: dict[str, Any], checkpoint
     if learned_by(model) is not None:
         raise ValueError("warm_start needs the rows in memory: fit a table by name with warm_start=False")
     arrays = not isinstance(y, str)
-    options = {"checkpoint": checkpoint, "resume": resume, "progress": progress, "arrays": arrays}
+    kept = opened(checkpoint, resume)
+    if kept is not None:
+        kept.refuse_other(task_of(is_classifier(model)), model._settings())
+    options = {"checkpoint": kept, "progress": progress, "arrays": arrays}
     names = list(getattr(nw.from_native(X) if is_table(X) else X, "columns", ()))
     if arrays and not is_lazy(X):
         X, y = _checked(X, y)
@@ -78,6 +95,16 @@ def fit_streamed(model: Any, X: Any, y: Any, refused: dict[str, Any], checkpoint
             model._fit_source(Streaming(source, TARGET if arrays else y, **options))
     if arrays and names and all(isinstance(name, str) for name in names):  # numbers are no names to scikit-learn
         model.feature_names_in_ = np.asarray(names, object)
+
+
+def task_of(classes: bool) -> str:
+    """Its word, by which a checkpoint knows it."""
+    return "classification" if classes else "regression"
+
+
+def _identity(learned: LearnedTable, target: str) -> list[Any]:
+    """Of the rows of a fit: the target, the features, how many rows there are, and their digest."""
+    return [target, learned.encoder.feature_names, int(learned.counts.sum()), str(learned.digest)]
 
 
 def _refuse_gaps(learned: LearnedTable, source: Parts) -> None:
@@ -115,11 +142,9 @@ def learn_source(
     raw_rows = at.source.spread(TableRows(at.source, reader, learned.counts))
     if len(raw_rows) < 2:
         raise ValueError(f"a fit needs at least 2 rows with a target, and {at.target!r} has one in the table")
-    names = np.asarray(learned.encoder.feature_names, object)
-    known = fingerprint(
-        names, len(raw_rows), learned.mean, learned.spread, learned.target, sorted(learned.labels.items())
-    )
-    keeper = opened(at.checkpoint, at.resume, settings, known)
+    keeper = at.checkpoint or Nothing()
+    if at.checkpoint is not None:
+        at.checkpoint.begin(task_of(learned.encoder.classes), settings, _identity(learned, at.target))
     model.encoder_, model.columns_ = None if at.arrays and at.target == TARGET else learned.encoder, None
     try:
         with computing(precision), one_blas_thread(), keeping_programs():
@@ -127,6 +152,8 @@ def learn_source(
             _fit(model, settings, at, learned, raw_rows, raw, scale_target, likelihood, keeper)
     finally:
         keeper.flush()
+    if at.checkpoint is not None and at.checkpoint.trouble:
+        model.notes_ = (*model.notes_, at.checkpoint.trouble)
     vars(model).pop("feature_names_in_", None)
     model.n_features_in_, model.rows_ = D, len(raw_rows)
 

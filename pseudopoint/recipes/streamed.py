@@ -112,11 +112,13 @@ def _full_passes(model, prior, rows: Rows, few: Dataset, settings, keeper, progr
     probe = (_probe(few), prior) if numbers.size > FEW else None
     gain = max(MIN_GAIN, MIN_GAIN_OF_A_ROW * scale)
     most = most_iterations(settings, len(rows), len(model.posterior.Z))
-    if len(objective.history) < most:
+    ended = keeper.load("descended")
+    if ended is None and len(objective.history) < most:
         result = lbfgsb_in_rounds(objective, max_iter=most, probe=probe, min_gain=gain)
+        keeper.save("descended", lambda: {"converged": bool(result.converged)}, now=True)
     else:  # all iterations had been made when the run was stopped
         objective.start()
-        result = objective.result(False)
+        result = objective.result(ended is not None and ended["converged"])
     return fitted_by(result, Report(*collapsed_report(result.model, rows)), notes, settings.tight)
 
 

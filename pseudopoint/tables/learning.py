@@ -59,7 +59,8 @@ class Moments:
 
 class LearnedTable(NamedTuple):
     """The encoder; rows with a target in each part that are not held out; means and standard deviations of the features
-    [D]; moments of a target of numbers, or counts of the labels; and notes."""
+    [D]; moments of a target of numbers, or counts of the labels; notes; and a digest of these rows, whatever their
+    order."""
 
     encoder: TableEncoder
     counts: np.ndarray
@@ -68,6 +69,19 @@ class LearnedTable(NamedTuple):
     target: Moments
     labels: dict[str, int]
     notes: list[str]
+    digest: int
+
+
+class _Counted(NamedTuple):
+    """What is counted of a part, of rows that are not held out: those with a target, those without one, the targets,
+    each column, and a digest."""
+
+    rows: int
+    gaps: int
+    target: Moments
+    labels: Counter
+    tallies: list["_Tally"]
+    digest: int
 
 
 def held_out(rows: int, part: int, share: float, seed: int) -> np.ndarray:
@@ -97,16 +111,17 @@ def learn_table(
     frame, _ = drop_missing_target(frame, target, classes, missing)
     encoder, notes = TableEncoder.learn(frame, target, classes, missing)
     tallies = [_Tally(column) for column in encoder.columns]
-    counts, of_target, labels, dropped = np.zeros(len(source.parts), int), Moments(), Counter(), 0
+    counts, of_target, labels, dropped, digest = np.zeros(len(source.parts), int), Moments(), Counter(), 0, 0
     columns = [encoder.target_name, *(column.name for column in encoder.columns)]
     counted = source.each(partial(_counted, encoder, share, seed, check), range(len(source.parts)), columns)
-    for i, (rows, gaps, moments, texts, parts) in enumerate(counted):
-        counts[i] = rows
-        dropped += gaps
-        of_target += moments
-        labels.update(texts)
-        for tally, part in zip(tallies, parts, strict=True):
-            tally += part
+    for i, part in enumerate(counted):
+        counts[i] = part.rows
+        dropped += part.gaps
+        digest = (digest + part.digest) % 2**64
+        of_target += part.target
+        labels.update(part.labels)
+        for tally, of_part in zip(tallies, part.tallies, strict=True):
+            tally += of_part
     N = int(counts.sum())
     if not N:
         raise TableError(f"the target {target!r} is missing in every row; name a column that holds values")
@@ -115,28 +130,31 @@ def learn_table(
     said = [*source.notes, *([f"{row_count(dropped)} were dropped because the target is missing"] if dropped else [])]
     said += notes if whole else [f"{note} (of a sample of {len(frame):,} rows)" for note in notes]
     said += [] if whole else [note for tally in tallies for note in tally.notes(N)]
-    return LearnedTable(encoder, counts, mean, spread, of_target, dict(labels), said)
+    return LearnedTable(encoder, counts, mean, spread, of_target, dict(labels), said, digest)
 
 
-def _counted(
-    encoder: TableEncoder, share: float, seed: int, check: Callable, i: int, frame: pd.DataFrame
-) -> tuple[int, int, Moments, Counter, list["_Tally"]]:
-    """What is counted of a part, of rows that are not held out: those with a target, those without one, the targets,
-    and each column."""
+def _counted(encoder: TableEncoder, share: float, seed: int, check: Callable, i: int, frame: pd.DataFrame) -> _Counted:
     frame = without_words(tidy(frame), encoder.missing)
     y = encoder.target(frame)
     there = ~np.asarray(pd.isna(y))
     if not encoder.classes:
         check(y[there], np.asarray(frame.index)[there] + 1)
     taught = ~held_out(len(frame), i, share, seed)
+    encoder.encode(frame.loc[there & ~taught])  # what cannot be measured is refused before the fit
     gaps = int((taught & ~there).sum())
     there &= taught
     rows, y = frame.loc[there], y[there]
     tallies = [_Tally(column) for column in encoder.columns]
-    for tally in tallies:
-        tally.count(rows)
+    digest = _digest([y, *(tally.count(rows) for tally in tallies)])
     classes = encoder.classes
-    return len(rows), gaps, Moments() if classes else Moments.of(y), Counter(y.tolist() if classes else ()), tallies
+    of_target, labels = Moments() if classes else Moments.of(y), Counter(y.tolist() if classes else ())
+    return _Counted(len(rows), gaps, of_target, labels, tallies, digest)
+
+
+def _digest(columns: list[np.ndarray]) -> int:
+    """Of the rows of some columns, whatever their order: the sum of a hash of each row, modulo 2⁶⁴."""
+    rows = pd.DataFrame(dict(enumerate(columns)))
+    return int(pd.util.hash_pandas_object(rows, index=False).to_numpy().sum())
 
 
 def sample_of(
@@ -185,19 +203,20 @@ class _Tally:
         self.learned, self.gaps, self.values, self.texts = column, 0, Moments(), Counter()
         self.odd: list[Oddity] = []
 
-    def count(self, frame: pd.DataFrame) -> None:
-        """The rows of a part."""
+    def count(self, frame: pd.DataFrame) -> np.ndarray:
+        """The rows of a part; returns their cells as they are read."""
         column, series = self.learned, cast(pd.Series, frame[self.learned.name])
         if column.kind == "category":
             text = category_text(series)
             self.texts = Counter(text[~np.asarray(pd.isna(text))].tolist())
             self.gaps = len(text) - self.texts.total()
-            return
+            return text
         values, unread = values_of(series, column.format)
         refuse_infinite(column.name, values, series)
         self.odd = odd_values(column, series, values, unread)
         there = ~np.isnan(values)
         self.gaps, self.values = int((~there).sum()), Moments.of(values[there])
+        return values
 
     def __iadd__(self, other: "_Tally") -> "_Tally":
         """Of the rows of both; once there are `MOST_TEXTS` texts, of no others."""
