@@ -1,7 +1,12 @@
 """Rows on a Dask cluster: sums, fits and predictions are those of the same rows in memory, whatever dies meanwhile."""
 
+import contextlib
+import json
 import os
 import signal
+import subprocess
+import sys
+import time
 from typing import Any
 
 import jax
@@ -9,7 +14,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from pseudopoint import GPClassifier, GPRegressor, commands
+from pseudopoint import FitError, GPClassifier, GPRegressor, commands
 from pseudopoint.bounds import COLLAPSED, ELBO, summed_gradient
 from pseudopoint.data import Dataset, Standardiser
 from pseudopoint.kernels import Matern52
@@ -20,7 +25,7 @@ from pseudopoint.optimise.named import adam
 from pseudopoint.params import cast, trainable
 from pseudopoint.posteriors import Collapsed, Model, Whitened
 from pseudopoint.recipes.families import FAMILIES, prior_q, several
-from pseudopoint.tables import DaskRows, DaskSource, PartReader, TableRows, dask_source, learn_table
+from pseudopoint.tables import DaskRows, DaskSource, PartReader, TableRows, dask_source, learn_table, running_cluster
 
 pytestmark = [
     pytest.mark.edge,
@@ -59,8 +64,6 @@ def _in_time():
 
 @pytest.fixture(scope="module")
 def client():
-    from pseudopoint.tables.cluster import running_cluster
-
     with running_cluster(workers=2) as client, client.as_current():
         yield client
 
@@ -196,6 +199,56 @@ def test_a_worker_that_dies_during_a_fit_loses_nothing(client):
     assert killed
     np.testing.assert_allclose(model.bound_, whole.bound_, rtol=1e-8)
     client.wait_for_workers(2, timeout=60)
+
+
+@pytest.mark.filterwarnings("ignore:the cluster has no worker")
+def test_the_only_worker_may_die(monkeypatch):
+    """One in its place has another address, and Dask never gave it what was meant for the dead one."""
+    monkeypatch.setattr("pseudopoint.tables.cluster.POLL", 0.5)
+    killed: list[int] = []
+
+    def kill(record):
+        if record.step == 2:
+            killed.extend(alone.run(os.getpid).values())
+            os.kill(killed[0], signal.SIGKILL)
+
+    with running_cluster(workers=1) as alone, alone.as_current():
+        model = GPRegressor(**COLLAPSED_FIT).fit(parts(), "y", progress=kill)
+        whole = GPRegressor(**COLLAPSED_FIT).fit(parts(), "y")
+    assert len(killed) == 1
+    np.testing.assert_allclose(model.bound_, whole.bound_, rtol=1e-8)
+
+
+def test_a_cluster_without_workers_is_said(monkeypatch):
+    monkeypatch.setattr("pseudopoint.tables.cluster.NO_WORKER", 1.5)
+    monkeypatch.setattr("pseudopoint.tables.cluster.POLL", 0.5)
+    with distributed.LocalCluster(n_workers=0, dashboard_address=":0") as empty, distributed.Client(empty):
+        with pytest.warns(UserWarning, match="has no worker: waiting"), pytest.raises(FitError, match="had no worker"):
+            GPRegressor(**COLLAPSED_FIT).fit(parts(), "y")
+
+
+@pytest.mark.filterwarnings("ignore:the cluster has no worker")
+def test_a_scheduler_that_dies_is_said(tmp_path, monkeypatch):
+    monkeypatch.setattr("pseudopoint.tables.cluster.POLL", 0.5)
+    TABLE.to_parquet(tmp_path / "t.parquet")
+    dask = [sys.executable, "-m", "dask"]
+    at = ["--host", "127.0.0.1", "--no-dashboard", "--scheduler-file", str(tmp_path / "at.json")]
+    quiet: dict[str, Any] = {"stderr": subprocess.DEVNULL, "stdout": subprocess.DEVNULL}
+    with contextlib.ExitStack() as stack:
+
+        def begin(*words):
+            process = stack.enter_context(subprocess.Popen([*dask, *words], **quiet))
+            stack.callback(process.kill)
+            return process
+
+        scheduler = begin("scheduler", "--port", "0", *at)
+        while not (tmp_path / "at.json").exists():
+            time.sleep(0.1)
+        address = json.loads((tmp_path / "at.json").read_text())["address"]
+        begin("worker", address, "--no-nanny", "--nthreads", "1")
+        given: dict[str, Any] = {"cluster": address, "progress": lambda record: scheduler.kill()}
+        with pytest.raises(FitError, match="the scheduler of the cluster does not answer any more"):
+            commands.fit_table(tmp_path / "t.parquet", "y", **given, **COLLAPSED_FIT)
 
 
 def test_workers_are_asked_of_the_scheduler_and_not_of_the_clients_memory(client, monkeypatch):

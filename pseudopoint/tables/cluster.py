@@ -5,8 +5,10 @@ whose origin is the table, so that a worker that dies loses nothing: the others 
 """
 
 import os
+import time
 import warnings
 from collections.abc import Callable, Collection, Iterator, Sequence
+from concurrent.futures import CancelledError
 from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any, final
@@ -27,6 +29,8 @@ from pseudopoint.tables.source import TableSource, in_arrow
 from pseudopoint.tables.target import distinct_labels, numbers_of_labels
 
 FAN = 8  # sums that are added up at a time
+POLL = 5.0  # seconds between two looks at the workers while results are awaited
+NO_WORKER = 300.0  # seconds for which a cluster may be without a worker: an adaptive one has to start some
 
 
 def _imported(*names: str) -> list[Any]:
@@ -110,7 +114,7 @@ class DaskSource:
         tasks = self.tasks(function, order, columns)
         if self.client is None:
             return (task.compute(scheduler="synchronous") for task in tasks)
-        return _results(self.client.compute(tasks))
+        return _results(self.client, self.client.compute(tasks))
 
     def tasks(self, function: Callable[[int, pd.DataFrame], Any], order: Sequence[int], columns=None) -> list[Any]:
         """function(i, part i) for each i in order, delayed."""
@@ -134,6 +138,8 @@ class DaskRows(AbstractTableRows):
     large batches (`batch_sum`) each worker draws those of its own parts.
     """
 
+    _places: frozenset[str] = frozenset()  # workers on which the parts were placed
+
     def sum(self, function: Part, parameters: Any) -> Any:
         return self._over_workers(sum_chunks, None, function, parameters)
 
@@ -150,10 +156,8 @@ class DaskRows(AbstractTableRows):
         """Futures of the parts, by number. They are placed on the workers in turn, as many rows on each."""
         if not self._kept:
             client, order, reader = self.source.client, self.order, self.reader
-            # A background task of Dask can clear the workers from the client's `scheduler_info`.
-            workers = sorted(client.nthreads())
-            if not workers:
-                raise FitError("the cluster has no worker: start one, or wait until one has joined")
+            workers = _workers(client)
+            self._places = frozenset(workers)
             before = np.cumsum([0, *self.counts[order][:-1]])
             place = np.minimum(before * len(workers) // len(self), len(workers) - 1)
             futures = {}
@@ -166,16 +170,28 @@ class DaskRows(AbstractTableRows):
         return self._kept
 
     def _read(self, order: Sequence[int]) -> Iterator[Dataset]:
-        futures = self._held()
-        return _results([futures[i] for i in order])
+        for i in order:
+            yield self._again(lambda i=i: next(_results(self.source.client, [self._held()[i]], self._places)))
 
-    def _over_workers(self, task: Callable, batch: tuple[float, int, int] | None, function: Part, *given: Any) -> Any:
+    def _again(self, compute: Callable[[], Any]) -> Any:
+        """What is computed from the parts; they are placed anew where all workers that they were placed on have died.
+        (Dask computes what was lost on those that are left. Where none was left for a moment, tasks that were meant for
+        the dead ones wait for these alone.)"""
+        while True:
+            try:
+                with _answering():
+                    return compute()
+            except _Lost:
+                self._kept = {}
+
+    def _over_workers(self, *what: Any) -> Any:
+        return self._again(partial(self._summed, *what))
+
+    def _summed(self, task: Callable, batch: tuple[float, int, int] | None, function: Part, *given: Any) -> Any:
         """The sum of task(function, *given, …) over all workers, of all rows or those of a batch (`_drawn_of`)."""
-        (distributed,) = _imported("distributed")
         client, futures, submit = self.source.client, self._held(), _submitting(self.source.client)
         given = jax.tree.map(lambda x: np.asarray(x) if isinstance(x, jax.Array) else x, given)
-        with client.as_current():
-            distributed.wait(list(futures.values()))  # those that were lost are computed again
+        _wait(client, list(futures.values()), self._places)  # those that were lost are computed again
         size, sums = min(CHUNK, bucket(int(self.counts.max()))), []
         numbers = {future.key: i for i, future in futures.items()}
         for workers, mine in _by_worker(client, list(futures.values())):
@@ -184,7 +200,7 @@ class DaskRows(AbstractTableRows):
             sums.append(submit(_on_worker, *at, workers=workers, allow_other_workers=bool(workers)))
         while len(sums) > FAN:
             sums = [submit(_added, sums[i : i + FAN]) for i in range(0, len(sums), FAN)]
-        return _added(list(_results(sums)))
+        return _added(list(_results(client, sums, self._places)))
 
 
 def _by_worker(client: Any, futures: list[Any]) -> list[tuple[list[str] | None, list[Any]]]:
@@ -205,10 +221,64 @@ def _submitting(client: Any) -> Callable[..., Any]:
     return submit
 
 
-def _results(futures: Sequence[Any]) -> Iterator[Any]:
-    """What the futures hold, in order. `FitError` where a task ended several workers."""
+class _Lost(Exception):
+    """None of the workers lives on which parts were placed."""
+
+
+def _workers(client: Any) -> list[str]:
+    """Addresses of the workers. Where there is none, waits for one, and says so. `FitError` where none comes."""
+    began, said = time.monotonic(), False
+    while not (workers := sorted(_nthreads(client))):  # a background task of Dask can clear `scheduler_info`
+        waited = time.monotonic() - began
+        if waited > NO_WORKER:
+            raise FitError(f"the cluster has had no worker for {NO_WORKER:.0f} s: start one, and fit again")
+        if waited > POLL and not said:
+            warnings.warn(f"the cluster has no worker: waiting {NO_WORKER:.0f} s for one", UserWarning, stacklevel=2)
+            said = True
+        time.sleep(min(1.0, POLL))
+    return workers
+
+
+def _nthreads(client: Any) -> Any:
+    """Of each worker."""
+    (comm,) = _imported("distributed.comm")
+    try:
+        return client.nthreads()
+    except OSError as error:  # no connection in time
+        raise comm.CommClosedError(str(error)) from None
+
+
+def _wait(client: Any, futures: list[Any], places: frozenset[str] = frozenset()) -> None:
+    """Until the futures are done. `_Lost` where they wait and no worker of `places` lives; `FitError` where no worker
+    comes, or the scheduler has gone."""
+    (distributed,) = _imported("distributed")
+    with _answering():
+        while True:
+            with suppress(TimeoutError), client.as_current():
+                distributed.wait(futures, timeout=POLL)
+                return
+            if not places & set(_workers(client)) and places:
+                raise _Lost
+
+
+@contextmanager
+def _answering() -> Iterator[None]:
+    """`FitError` where the scheduler has gone: futures are then cancelled, and connections closed."""
+    comm, client = _imported("distributed.comm", "distributed.client")
+    try:
+        yield
+    except (CancelledError, comm.CommClosedError, client.ClosedClientError) as error:
+        raise FitError(
+            f"the scheduler of the cluster does not answer any more ({type(error).__name__}): start the cluster again, "
+            "and fit again; a fit with a checkpoint can be resumed"
+        ) from None
+
+
+def _results(client: Any, futures: Sequence[Any], places: frozenset[str] = frozenset()) -> Iterator[Any]:
+    """What the futures hold, in order. `FitError` where a task ended several workers, and as `_wait`."""
     (scheduler,) = _imported("distributed.scheduler")
     for future in futures:
+        _wait(client, [future], places)
         try:
             yield future.result()
         except scheduler.KilledWorker as error:
@@ -294,7 +364,7 @@ def dask_source(X: Any, y: Any, target: str) -> tuple[DaskSource, str]:
     else:
         delayed, columns = _blocks(dask, X, y, target)
     sizes = [dask.delayed(len, pure=False)(part) for part in delayed]
-    rows = dask.compute(*sizes, scheduler="synchronous") if client is None else client.gather(client.compute(sizes))
+    rows = _computed(dask, client, sizes)
     return DaskSource(delayed, columns, rows, client, _of_partition), target
 
 
@@ -308,12 +378,18 @@ def numbered(y: Any) -> tuple[np.ndarray, Any]:
         return labels, numbers_of_labels(labels, y)
     (dask,) = _imported("dask")
     client, found = _current_client(), [dask.delayed(distinct_labels)(part) for part in y.to_delayed()]
-    each = dask.compute(*found, scheduler="synchronous") if client is None else client.gather(client.compute(found))
-    labels = np.unique(np.concatenate(each))
+    labels = np.unique(np.concatenate(_computed(dask, client, found)))
     if not hasattr(y, "map_partitions"):
         return labels, y.map_blocks(partial(numbers_of_labels, labels), dtype=np.float64)
     as_series = lambda part: pd.Series(numbers_of_labels(labels, part), part.index, name=part.name)
     return labels, y.map_partitions(as_series, meta=(y.name, np.float64))
+
+
+def _computed(dask: Any, client: Any, tasks: list[Any]) -> list[Any]:
+    """On the cluster, or here."""
+    if client is None:
+        return list(dask.compute(*tasks, scheduler="synchronous"))
+    return list(_results(client, client.compute(tasks)))
 
 
 def _blocks(dask: Any, X: Any, y: Any, target: str) -> tuple[list[Any], list[str]]:

@@ -3,7 +3,7 @@
 import re
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 import pandas as pd
@@ -17,6 +17,8 @@ from pseudopoint.tables.numerals import Decimal, parse_numbers
 from pseudopoint.tables.remarks import remarks
 
 IDENTIFIER_SHARE = 0.9  # text that differs in more than this share of the rows names rows and does not group them
+CONTRARY = 100  # cells that say that a column is to be read in another way
+SWAPPED = {"day": "month", "month": "day", ".": ",", ",": "."}
 NAMELESS = re.compile(r"Unnamed: \d+|__index_level_\d+__")  # row labels that pandas saved along with a table
 
 
@@ -165,6 +167,18 @@ def odd_values(column: Column, series: pd.Series, values: np.ndarray, unread: np
     """Text that is no value, and values in other units than those of training, of what `values_of` read."""
     faults = _oddity(column, f"text that is no {column.kind}", "it counts as missing", _faults(unread))
     return faults + _unit_oddities(column, series, values)
+
+
+def contrary_cells(column: Column, unread: np.ndarray) -> list[str]:
+    """Different cells, at most `CONTRARY`, that have no value as the column is read, but one with the day and the
+    month, or the decimal mark, the other way round."""
+    field = {"date": "order", "number": "decimal"}.get(column.kind)
+    other = SWAPPED.get(getattr(column, field)) if field else None
+    cells = np.array([*dict.fromkeys(_faults(unread))], object)
+    if field is None or other is None or not len(cells):
+        return []
+    values, _ = values_of(pd.Series(cells), replace(column.format, **{field: other}))  # pyright: ignore
+    return cells[~np.isnan(values)][:CONTRARY].tolist()
 
 
 def _faults(unread: np.ndarray) -> np.ndarray:

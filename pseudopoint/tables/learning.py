@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from pseudopoint.data import means_and_spreads
-from pseudopoint.tables.columns import Column, odd_values, refuse_infinite
+from pseudopoint.tables.columns import CONTRARY, Column, contrary_cells, odd_values, refuse_infinite
 from pseudopoint.tables.encoder import TableEncoder
 from pseudopoint.tables.formats import MAX_CATEGORIES, values_of
 from pseudopoint.tables.messages import Oddity, TableError, describe, row_count
@@ -83,6 +83,19 @@ class _Counted(NamedTuple):
     tallies: list["_Tally"]
     digest: int
 
+    @classmethod
+    def nothing(cls, encoder: TableEncoder) -> "_Counted":
+        return cls(0, 0, Moments(), Counter(), [_Tally(column) for column in encoder.columns], 0)
+
+    def plus(self, other: "_Counted") -> "_Counted":
+        """Of both; `self` is used up."""
+        self.labels.update(other.labels)
+        for tally, part in zip(self.tallies, other.tallies, strict=True):
+            tally += part
+        counts = self.rows + other.rows, self.gaps + other.gaps
+        digest = (self.digest + other.digest) % 2**64
+        return _Counted(*counts, self.target + other.target, self.labels, self.tallies, digest)
+
 
 def held_out(rows: int, part: int, share: float, seed: int) -> np.ndarray:
     """Which rows of a part are held out: each with that probability, by a generator of (seed, part) alone."""
@@ -103,34 +116,55 @@ def learn_table(
     """The encoder of a table, as `TableEncoder.learn` makes it, and moments of its features, from one pass.
 
     Formats of text columns, medians, and columns that are left out come from a sample of at most 100,000 rows, which of
-    a smaller table are all. Gaps, categories, means and variances are exact, of rows with a target that are not
-    `held_out`. `check` is given every target of numbers and the numbers of its rows, from 1. `TableError` as
-    `TableEncoder.learn`.
+    a smaller table are all. Where the sample leaves the order of day and month or the decimal mark open, other rows
+    decide, for which the table is read once more. Gaps, categories, means and variances are exact, of rows with a
+    target that are not `held_out`. `check` is given every target of numbers and the numbers of its rows, from 1.
+    `TableError` as `TableEncoder.learn`.
     """
     frame, whole = sample_of(source, share, seed)
     frame, _ = drop_missing_target(frame, target, classes, missing)
-    encoder, notes = TableEncoder.learn(frame, target, classes, missing)
-    tallies = [_Tally(column) for column in encoder.columns]
-    counts, of_target, labels, dropped, digest = np.zeros(len(source.parts), int), Moments(), Counter(), 0, 0
-    columns = [encoder.target_name, *(column.name for column in encoder.columns)]
-    counted = source.each(partial(_counted, encoder, share, seed, check), range(len(source.parts)), columns)
-    for i, part in enumerate(counted):
-        counts[i] = part.rows
-        dropped += part.gaps
-        digest = (digest + part.digest) % 2**64
-        of_target += part.target
-        labels.update(part.labels)
-        for tally, of_part in zip(tallies, part.tallies, strict=True):
-            tally += of_part
-    N = int(counts.sum())
+    given = target, classes, missing
+    encoder, notes = TableEncoder.learn(frame, *given)
+    counts, found = _count(source, encoder, share, seed, check)
+    if any(tally.contrary for tally in found.tallies):
+        again, said = TableEncoder.learn(frame, *given, whole=_with_contrary(frame, found.tallies))
+        if again != encoder:
+            encoder, notes = again, said
+            counts, found = _count(source, encoder, share, seed, check)
+    N, tallies = int(counts.sum()), found.tallies
     if not N:
         raise TableError(f"the target {target!r} is missing in every row; name a column that holds values")
     encoder = replace(encoder, columns=tuple(tally.column() for tally in tallies))
     mean, spread = (np.concatenate(parts) for parts in zip(*(tally.moments(N) for tally in tallies), strict=True))
-    said = [*source.notes, *([f"{row_count(dropped)} were dropped because the target is missing"] if dropped else [])]
+    dropped = f"{row_count(found.gaps)} were dropped because the target is missing"
+    said = [*source.notes, *[dropped] * (found.gaps > 0)]
     said += notes if whole else [f"{note} (of a sample of {len(frame):,} rows)" for note in notes]
     said += [] if whole else [note for tally in tallies for note in tally.notes(N)]
-    return LearnedTable(encoder, counts, mean, spread, of_target, dict(labels), said, digest)
+    return LearnedTable(encoder, counts, mean, spread, found.target, dict(found.labels), said, found.digest)
+
+
+def _with_contrary(frame: pd.DataFrame, tallies: list["_Tally"]) -> pd.DataFrame:
+    """A sample, and rows that hold the `contrary` cells of the whole table alone, which decide how columns are read."""
+    n, most = len(frame), max(len(tally.contrary) for tally in tallies)
+    told = frame.reset_index(drop=True).reindex(range(n + most))
+    for tally in tallies:
+        if tally.contrary:
+            told.loc[n : n + len(tally.contrary) - 1, tally.learned.name] = tally.contrary
+    told.attrs = frame.attrs
+    return told
+
+
+def _count(
+    source: Parts, encoder: TableEncoder, share: float, seed: int, check: Callable
+) -> tuple[np.ndarray, _Counted]:
+    """How many rows each part has, and what is counted of all: one pass over the table."""
+    columns = [encoder.target_name, *(column.name for column in encoder.columns)]
+    counts, total = np.zeros(len(source.parts), int), _Counted.nothing(encoder)
+    counted = source.each(partial(_counted, encoder, share, seed, check), range(len(source.parts)), columns)
+    for i, part in enumerate(counted):
+        counts[i] = part.rows
+        total = total.plus(part)
+    return counts, total
 
 
 def _counted(encoder: TableEncoder, share: float, seed: int, check: Callable, i: int, frame: pd.DataFrame) -> _Counted:
@@ -202,6 +236,7 @@ class _Tally:
     def __init__(self, column: Column):
         self.learned, self.gaps, self.values, self.texts = column, 0, Moments(), Counter()
         self.odd: list[Oddity] = []
+        self.contrary: list[str] = []
 
     def count(self, frame: pd.DataFrame) -> np.ndarray:
         """The rows of a part; returns their cells as they are read."""
@@ -214,6 +249,7 @@ class _Tally:
         values, unread = values_of(series, column.format)
         refuse_infinite(column.name, values, series)
         self.odd = odd_values(column, series, values, unread)
+        self.contrary = contrary_cells(column, unread)
         there = ~np.isnan(values)
         self.gaps, self.values = int((~there).sum()), Moments.of(values[there])
         return values
@@ -223,6 +259,7 @@ class _Tally:
         self.gaps += other.gaps
         self.values += other.values
         self.odd += other.odd
+        self.contrary = [*dict.fromkeys([*self.contrary, *other.contrary])][:CONTRARY]
         room = len(self.texts) < MOST_TEXTS
         self.texts.update(other.texts if room else {word: n for word, n in other.texts.items() if word in self.texts})
         return self
