@@ -27,6 +27,7 @@ from pseudopoint.tables import (
     drop_missing_target,
     learn_table,
     open_source,
+    table_chunks,
 )
 from pseudopoint.tables.learning import Moments
 
@@ -204,6 +205,55 @@ def test_names_of_folders_are_values_of_columns(tmp_path):
     for table in (tmp_path, str(tmp_path / "*" / "*" / "*.parquet")):
         frame = read(table)
         assert frame.year.tolist() == [2023] * 5 + [2024] * 5 and frame.place.tolist() == ["x"] * 5 + ["y"] * 5
+
+
+@pytest.mark.parametrize("form", ["csv", "parquet"])
+def test_names_of_folders_are_decoded_and_may_be_gaps(form, tmp_path):
+    """As Hive, Spark and pandas write them. Those of CSV files were dropped without a word."""
+    gap = "__HIVE_DEFAULT_PARTITION__"
+    for year, place, city in (("2023", "New%20York", "S%C3%A3o"), (gap, "A%2FB", gap), ("2024", "x", "01")):
+        folder = tmp_path / f"year={year}" / f"the%20place={place}" / f"city={city}"
+        folder.mkdir(parents=True)
+        frame = TABLE[["a", "y"]].iloc[:5]
+        frame.to_csv(folder / "t.csv", index=False) if form == "csv" else frame.to_parquet(folder / "t.parquet")
+    frame = read(tmp_path)
+    order = {"2023.0": "2023", "nan": gap, "None": gap, "2024.0": "2024"}
+    year = [order.get(str(value), str(value)) for value in frame.year]
+    assert year == ["2023"] * 5 + ["2024"] * 5 + [gap] * 5
+    assert frame["the place"].tolist() == ["New York"] * 5 + ["x"] * 5 + ["A/B"] * 5
+    assert frame.city.fillna("gap").tolist() == ["São"] * 5 + ["01"] * 5 + ["gap"] * 5
+    with open_source(tmp_path) as source:
+        encoder = learn_table(source, "y").encoder
+        X = np.concatenate([encoder.encode(source.part(i))[0] for i in range(len(source.parts))])
+    kinds = {column.name: (column.kind, column.indicator) for column in encoder.columns}
+    assert kinds["year"] == ("number", True) and kinds["city"] == ("category", True)
+    np.testing.assert_array_equal(np.concatenate([encoder.encode(f)[0] for f in table_chunks(tmp_path, 3, encoder)]), X)
+
+
+@pytest.mark.parametrize("change", ["drop", "text"])
+def test_files_that_change_after_they_were_opened_are_refused(change, tmp_path):
+    """As those of a worker elsewhere may be others. A column that they lack was left out."""
+    for name in ("here", "there"):
+        TABLE[["a", "b", "y"]].to_parquet(tmp_path / f"{name}.parquet", row_group_size=20)
+    other = TABLE[["a", "y"]] if change == "drop" else TABLE[["a", "b", "y"]].assign(b="text")
+    with open_source(tmp_path / "there.parquet") as source:
+        other.to_parquet(tmp_path / "there.parquet", row_group_size=20)
+        with pytest.raises(
+            TableError, match=f"'b' was numbers .*, and is {'no column' if change == 'drop' else 'text'}"
+        ):
+            source.part(1)
+        TABLE[["a", "b", "y"]].to_parquet(tmp_path / "there.parquet", row_group_size=len(TABLE))
+        with pytest.raises(TableError, match="has changed since it was opened"):
+            source.only(2).part(0)
+
+
+def test_a_full_disk_of_scratch_files_is_said(tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    TABLE.to_csv(tmp_path / "t.csv", index=False)
+    monkeypatch.setattr("pyarrow.parquet.ParquetWriter.write_table", full)
+    refused(tmp_path / "t.csv", r"cannot be converted there \(No space left on device\); make room, or set TMPDIR")
 
 
 def test_csv_is_converted_said_and_removed(tmp_path, monkeypatch):

@@ -13,25 +13,43 @@ from pseudopoint.tables.messages import TableError
 from pseudopoint.tables.reading import csv_options, named_errors
 
 
-def convert(files: list[Path], scratch: Path, rows: int, text: Collection[str], missing: Collection[str]) -> str:
+def convert(
+    files: list[Path],
+    of_folders: list[dict[str, Any]],
+    scratch: Path,
+    rows: int,
+    text: Collection[str],
+    missing: Collection[str],
+) -> str:
     """One Parquet file of all CSV files: numbers and true/false values as such where all cells of a column are, else
-    text, in groups of so many rows. Returns their separator, "" if they differ in it."""
+    text, in groups of so many rows. What the names of a file's folders say are columns, too. Returns their separator,
+    "" if they differ in it. `TableError` where the disk is full."""
+
+    def chunks(types: dict[str, Any]) -> Iterator[tuple[Path, pd.DataFrame]]:
+        for file, constants in zip(files, of_folders, strict=True):
+            for frame in csv_chunks(file, rows, types, missing):
+                yield file, frame.assign(**constants) if constants else frame
+
     kinds: dict[str, set[str]] = {}
     separators: set[str] = set()
-    for file in files:
-        for frame in csv_chunks(file, rows, dict.fromkeys(text, str), missing):
-            separators.add(frame.attrs["separator"])
-            for name, dtype in frame.dtypes.items():
-                kinds.setdefault(str(name), set()).update(_csv_kind(cast(pd.Series, frame[name]), dtype))
-            names = list(frame.columns)
-            if set(names) != set(kinds):
-                refuse_different(file, dict.fromkeys(names, ""), files[0], dict.fromkeys(kinds, ""))
+    for file, frame in chunks(dict.fromkeys(text, str)):
+        separators.add(frame.attrs["separator"])
+        for name, dtype in frame.dtypes.items():
+            kinds.setdefault(str(name), set()).update(_csv_kind(cast(pd.Series, frame[name]), dtype))
+        names = list(frame.columns)
+        if set(names) != set(kinds):
+            refuse_different(file, dict.fromkeys(names, ""), files[0], dict.fromkeys(kinds, ""))
     types = {name: _csv_type({"O"} if name in text else found) for name, found in kinds.items()}
     schema = pa.schema([(name, arrow) for name, (_, arrow) in types.items()])
-    with pq.ParquetWriter(scratch, schema) as writer:
-        for file in files:
-            for frame in csv_chunks(file, rows, {name: read for name, (read, _) in types.items()}, missing):
+    try:
+        with pq.ParquetWriter(scratch, schema) as writer:
+            for _, frame in chunks({name: read for name, (read, _) in types.items()}):
                 writer.write_table(pa.Table.from_pandas(frame, schema=schema, preserve_index=False))
+    except OSError as error:
+        raise TableError(
+            f"{scratch}: the CSV files cannot be converted there ({error.strerror or error}); make room, or set TMPDIR "
+            "to a folder that has some"
+        ) from None
     return separators.pop() if len(separators) == 1 else ""
 
 

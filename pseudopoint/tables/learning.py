@@ -9,6 +9,7 @@ from typing import NamedTuple, cast
 
 import numpy as np
 import pandas as pd
+from pandas.util import hash_pandas_object
 
 from pseudopoint.data import means_and_spreads
 from pseudopoint.tables.columns import CONTRARY, Column, contrary_cells, odd_values, refuse_infinite
@@ -188,7 +189,7 @@ def _counted(encoder: TableEncoder, share: float, seed: int, check: Callable, i:
 def _digest(columns: list[np.ndarray]) -> int:
     """Of the rows of some columns, whatever their order: the sum of a hash of each row, modulo 2⁶⁴."""
     rows = pd.DataFrame(dict(enumerate(columns)))
-    return int(pd.util.hash_pandas_object(rows, index=False).to_numpy().sum())
+    return int(hash_pandas_object(rows, index=False).to_numpy().sum())
 
 
 def sample_of(

@@ -2,6 +2,7 @@
 
 import glob
 import os
+import re
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -9,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
+from urllib.parse import unquote
 
 import numpy as np
 import pandas as pd
@@ -23,6 +25,7 @@ from pseudopoint.tables.reading import SUFFIXES, chunks_of, named_errors, no_row
 PART_ROWS = 65_536  # of a table of Arrow, and of the row groups of a scratch file
 AHEAD = 1  # parts read ahead of the one in use
 OPEN_FILES = 8
+HIVE_GAP = "__HIVE_DEFAULT_PARTITION__"
 
 Source = Any  # a path, a glob, several of them, or a table of Arrow
 T = TypeVar("T")
@@ -206,7 +209,9 @@ def open_source(table: Source, text: Collection[str] = (), missing: Collection[s
     else:
         with TemporaryDirectory(prefix="pseudopoint-") as folder:
             scratch = Path(folder) / "table.parquet"
-            separator = convert(files, scratch, PART_ROWS, text, missing)
+            root = _root(table)
+            of_folders = [dict(_constants(file, root)) for file in files]
+            separator = convert(files, of_folders, scratch, PART_ROWS, text, missing)
             size = scratch.stat().st_size / 1e6
             note = f"CSV was converted into a scratch file of {size:,.1f} MB in {folder}, which is removed at the end"
             yield _of_parquet([scratch], None, (note,), separator)
@@ -301,39 +306,56 @@ def _of_parquet(files: list[Path], root: Path | None, notes: tuple[str, ...] = (
         parts += [Part(str(file), i, rows, constants) for i, rows in enumerate(sizes) if rows]
     if not parts:
         raise TableError(f"{files[0]}: the table has no rows; check that it was written completely")
-    return TableSource(_typed(parts), list(first), _Reader(), notes, separator)
+    return TableSource(_typed(parts), list(first), _Reader(first), notes, separator)
 
 
 class _Reader:
-    """Reads row groups; a few files stay open, each used by one thread at a time."""
+    """Reads row groups; a few files stay open, each used by one thread at a time. `kinds` are those of all columns when
+    the files were opened. `TableError` where a file has others now, or there: each worker of a cluster has its own."""
 
-    def __init__(self):
+    def __init__(self, kinds: dict[str, str]):
         self._open: dict[str, pq.ParquetFile] = {}
+        self.kinds = kinds
 
     def __reduce__(self):
-        return _Reader, ()  # open files stay in their process
+        return _Reader, (self.kinds,)  # open files stay in their process
 
     def __call__(self, part: Part, columns: list[str]) -> pa.Table:
         file = self._open.pop(part.file, None) or open_parquet(Path(part.file))
+        if part.group >= file.num_row_groups:
+            raise TableError(f"{part.file}: has changed since it was opened; start again")
         table = file.read_row_group(part.group, columns=columns, use_threads=False)
+        self._refuse_other(part.file, {field.name: _kind(field.type) for field in table.schema}, columns)
         self._open[part.file] = file
         while len(self._open) > OPEN_FILES:
             self._open.pop(next(iter(self._open))).close()
         return table
 
+    def _refuse_other(self, file: str, found: dict[str, str], columns: list[str]) -> None:
+        for name in columns:
+            kind, before = found.get(name, "no column"), self.kinds[name]
+            if name not in found or (kind and before and kind != before):
+                raise TableError(
+                    f"{file}: the column {name!r} was {before or 'empty'} when the table was opened, and is {kind} "
+                    "where it is read; give every worker of a cluster the same files, and start again"
+                )
+
 
 def _constants(file: Path, root: Path | None) -> tuple[tuple[str, Any], ...]:
+    """What the names of folders say, as Hive, Spark and pandas write them: `key=value`, both with escapes such as %20,
+    and a value of its own for gaps, which is None here."""
     folders = file.relative_to(root).parts[:-1] if root is not None else ()
     pairs = [folder.partition("=") for folder in folders if "=" in folder]
-    return tuple((key, value) for key, _, value in pairs)
+    return tuple((unquote(key), None if value == HIVE_GAP else unquote(value)) for key, _, value in pairs)
 
 
 def _typed(parts: list[Part]) -> list[Part]:
-    """Values of folders as whole numbers where all of a column are."""
+    """Values of folders as whole numbers where all of a column are, gaps apart."""
     for key in {key for part in parts for key, _ in part.constants}:
-        if all(value.lstrip("-").isdigit() for part in parts for name, value in part.constants if name == key):
-            number = lambda name, value, key=key: (name, int(value) if name == key else value)
-            parts = [part._replace(constants=tuple(number(*pair) for pair in part.constants)) for part in parts]
+        values = {value for part in parts for name, value in part.constants if name == key} - {None}
+        if values and all(re.fullmatch(r"-?[0-9]{1,15}", value) for value in values):
+            of = lambda name, value, key=key: value if name != key else float("nan") if value is None else int(value)
+            parts = [part._replace(constants=tuple((k, of(k, value)) for k, value in part.constants)) for part in parts]
     return parts
 
 
