@@ -20,7 +20,7 @@ from rich.console import Console
 from pseudopoint import __version__
 from pseudopoint.bar import Bar
 from pseudopoint.names import SETTINGS, TASKS, Setting
-from pseudopoint.shell import run, visible
+from pseudopoint.shell import at_once, run, visible
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -136,7 +136,7 @@ def fit(
     Numbers are a regression: also counts, positive amounts, proportions and ratings.
     Text, true/false values and two different numbers are classes.
     """
-    from pseudopoint import commands
+    commands = _commands()
 
     with Bar(as_json) as bar:
         files = {"test": test, "out": out, "report": report, "checkpoint": checkpoint}
@@ -192,7 +192,7 @@ def predict(
     Numbers: TARGET_mean, TARGET_std, TARGET_lower_90, TARGET_upper_90.
     Classes: TARGET_predicted, and the probability TARGET_p_LABEL of every class.
     """
-    from pseudopoint import commands
+    commands = _commands()
 
     _show(commands.predict_table(model, table, out, level), as_json)
 
@@ -204,7 +204,7 @@ def score(model: ModelFile, table: Table, level: Level = 0.9, weights: Weights =
     Numbers: RMSE, MAE, R², log density, share of rows inside the interval.
     Classes: accuracy, log density, Brier score, calibration error.
     """
-    from pseudopoint import commands
+    commands = _commands()
 
     _show(commands.score_table(model, table, level, weights), as_json)
 
@@ -221,7 +221,7 @@ def export(
 
     Inputs are the columns of the table as they are; outputs are named as those of predict.
     """
-    from pseudopoint import commands
+    commands = _commands()
 
     _show(commands.export_model(model, out, level), as_json)
 
@@ -239,7 +239,7 @@ def update(
 
     Kernel, noise and inducing points stay as fitted. Under Gaussian noise the result is a fit of all rows.
     """
-    from pseudopoint import commands
+    commands = _commands()
 
     _show(commands.update_table(model, table, out, weights, new_inducing), as_json)
 
@@ -250,7 +250,7 @@ def inspect(model: ModelFile, as_json: Json = False):
 
     Kind, classes, kernel, lengthscales, likelihood, method, bound, rows, version.
     """
-    from pseudopoint import commands
+    commands = _commands()
 
     _show(commands.inspect_model(model), as_json)
 
@@ -261,7 +261,7 @@ def demo(
     as_json: Json = False,
 ):
     """Fit the table of concrete strengths that comes with the package."""
-    from pseudopoint import commands
+    commands = _commands()
 
     with Bar(as_json) as bar:
         result = commands.demo(out, bar.fitted)
@@ -312,6 +312,13 @@ def _version(version: Annotated[bool, typer.Option("--version", help="Print the 
     if version:
         print(f"pseudopoint {__version__}")
         raise typer.Exit
+
+
+def _commands() -> Any:
+    """The module; a signal while its libraries are imported, when there is nothing to undo, ends the process."""
+    with at_once():
+        from pseudopoint import commands
+    return commands
 
 
 def _show(result: dict[str, Any], as_json: bool, in_lines: Callable | None = None):

@@ -17,6 +17,7 @@ from pseudopoint.files import user_cache
 
 SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
 _received: list[int] = []  # signals
+_at_once: list[bool] = []  # not empty inside of `at_once`
 
 
 def run(command: Callable[[], Any]) -> None:
@@ -46,6 +47,17 @@ def run(command: Callable[[], Any]) -> None:
             if _received:  # an interrupt inside a library's import is raised as that library's own error
                 _interrupted()
             _failed(error)
+
+
+@contextmanager
+def at_once() -> Iterator[None]:
+    """Signals end the process and raise nothing: libraries that are imported may swallow what is raised in them, or
+    crash of it."""
+    _at_once.append(True)
+    try:
+        yield
+    finally:
+        _at_once.clear()
 
 
 def visible(text: str) -> str:
@@ -115,6 +127,8 @@ def _handle_signals() -> Iterator[None]:
 
 def _interrupt(number: int, _: Any) -> None:
     _received.append(number)
+    if _at_once:
+        _interrupted()
     raise KeyboardInterrupt
 
 

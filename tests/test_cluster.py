@@ -204,7 +204,7 @@ def test_a_worker_that_dies_during_a_fit_loses_nothing(client):
 @pytest.mark.filterwarnings("ignore:the cluster has no worker")
 def test_the_only_worker_may_die(monkeypatch):
     """One in its place has another address, and Dask never gave it what was meant for the dead one."""
-    monkeypatch.setattr("pseudopoint.tables.cluster.POLL", 0.5)
+    monkeypatch.setattr("pseudopoint.tables.dask_client.POLL", 0.5)
     killed: list[int] = []
 
     def kill(record):
@@ -220,8 +220,8 @@ def test_the_only_worker_may_die(monkeypatch):
 
 
 def test_a_cluster_without_workers_is_said(monkeypatch):
-    monkeypatch.setattr("pseudopoint.tables.cluster.NO_WORKER", 1.5)
-    monkeypatch.setattr("pseudopoint.tables.cluster.POLL", 0.5)
+    monkeypatch.setattr("pseudopoint.tables.dask_client.NO_WORKER", 1.5)
+    monkeypatch.setattr("pseudopoint.tables.dask_client.POLL", 0.5)
     with distributed.LocalCluster(n_workers=0, dashboard_address=":0") as empty, distributed.Client(empty):
         with pytest.warns(UserWarning, match="has no worker: waiting"), pytest.raises(FitError, match="had no worker"):
             GPRegressor(**COLLAPSED_FIT).fit(parts(), "y")
@@ -229,7 +229,7 @@ def test_a_cluster_without_workers_is_said(monkeypatch):
 
 @pytest.mark.filterwarnings("ignore:the cluster has no worker")
 def test_a_scheduler_that_dies_is_said(tmp_path, monkeypatch):
-    monkeypatch.setattr("pseudopoint.tables.cluster.POLL", 0.5)
+    monkeypatch.setattr("pseudopoint.tables.dask_client.POLL", 0.5)
     TABLE.to_parquet(tmp_path / "t.parquet")
     dask = [sys.executable, "-m", "dask"]
     at = ["--host", "127.0.0.1", "--no-dashboard", "--scheduler-file", str(tmp_path / "at.json")]
@@ -251,6 +251,29 @@ def test_a_scheduler_that_dies_is_said(tmp_path, monkeypatch):
             commands.fit_table(tmp_path / "t.parquet", "y", **given, **COLLAPSED_FIT)
 
 
+def _die(workers, dask_worker):
+    if not os.path.exists(path := os.environ["PSEUDOPOINT_DIED"]):
+        open(path, "w").close()
+        os._exit(1)
+
+
+def test_a_worker_that_dies_at_the_start_is_replaced(tmp_path, monkeypatch):
+    monkeypatch.setenv("PSEUDOPOINT_DIED", str(tmp_path / "died"))
+    monkeypatch.setattr("pseudopoint.tables.dask_client._take_share", _die)
+    with running_cluster(workers=1) as alone:
+        assert alone.submit(os.getpid).result() and (tmp_path / "died").exists()
+
+
+def test_workers_that_cannot_be_started_are_said(monkeypatch):
+    def fail(*_, **options):
+        raise RuntimeError("Nanny failed to start.\nmore")
+
+    monkeypatch.setattr(distributed, "LocalCluster", fail)
+    with pytest.raises(FitError, match=r"could not be started \(Nanny failed to start.\): ask for fewer"):
+        with running_cluster(workers=3):
+            pass
+
+
 def test_workers_are_asked_of_the_scheduler_and_not_of_the_clients_memory(client, monkeypatch):
     """Dask refreshes that memory in the background, without the workers, at any moment."""
     monkeypatch.setattr(client, "scheduler_info", lambda **_: {"workers": {}})
@@ -267,5 +290,8 @@ def test_the_command_line_fits_on_workers(tmp_path):
     assert spread["test"]["rows"] == here["test"]["rows"] and spread["rows"] == here["rows"]
     with pytest.raises(ValueError, match="no cluster answers at"):
         commands.fit_table(files, "y", cluster="tcp://127.0.0.1:1", **COLLAPSED_FIT)
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(ValueError, match="'nonsense' .missing port number"):
+        patch.setattr(distributed, "Client", None)  # its finaliser prints a traceback after 20 s
+        commands.fit_table(files, "y", cluster="nonsense", **COLLAPSED_FIT)
     with pytest.raises(ValueError, match="a cluster or a number of workers"):
         commands.fit_table(files, "y", cluster="tcp://127.0.0.1:1", workers=2, **COLLAPSED_FIT)

@@ -257,6 +257,25 @@ def test_a_signal_that_is_ignored_stays_so(tmp_path, name):
     assert (error, status) == ("", 0) and (tmp_path / "f").read_bytes() == b"a part"
 
 
+def test_an_interrupt_that_an_import_swallows_ends_the_process(tmp_path):
+    """It was lost, and the fit went on to its end."""
+    code = """
+import os, signal, sys
+from pseudopoint.shell import at_once, run
+def command():
+    with at_once():
+        try:
+            os.kill(os.getpid(), getattr(signal, sys.argv[1]))
+        except BaseException:
+            pass
+    print("went on")
+run(command)
+"""
+    for name, status in (("SIGINT", 130), ("SIGTERM", 143)):
+        done = python(code, name)
+        assert (done.returncode, done.stdout) == (status, "") and WORDS[name] in done.stderr
+
+
 def test_an_interrupt_that_a_library_makes_another_error_is_one_still(tmp_path):
     sleep = "time.sleep(1 if"
     broken = f"try: {sleep}", "        except KeyboardInterrupt: raise ImportError('half imported')\n"

@@ -11,6 +11,7 @@ in training, a gap where training had none) never stops a prediction: it becomes
 
 from pseudopoint.tables.cluster import *
 from pseudopoint.tables.columns import *
+from pseudopoint.tables.dask_client import *
 from pseudopoint.tables.encoder import *
 from pseudopoint.tables.learning import *
 from pseudopoint.tables.messages import *

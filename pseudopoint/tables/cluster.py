@@ -4,12 +4,8 @@ Dask is an optional dependency, imported inside the functions. Everything that a
 whose origin is the table, so that a worker that dies loses nothing: the others compute its parts again.
 """
 
-import os
-import time
 import warnings
 from collections.abc import Callable, Collection, Iterator, Sequence
-from concurrent.futures import CancelledError
-from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any, final
 
@@ -19,9 +15,17 @@ import pandas as pd
 
 from pseudopoint.compilation import bucket, keeping_programs
 from pseudopoint.data import Dataset, drawn, in_chunks, take
-from pseudopoint.optimise.result import FitError
 from pseudopoint.processes import computing
 from pseudopoint.rows import CHUNK, Part, pull_chunks, sum_chunks
+from pseudopoint.tables.dask_client import (
+    WorkersLost,
+    answering,
+    current_client,
+    imported,
+    results_of,
+    wait_for,
+    workers_of,
+)
 from pseudopoint.tables.messages import TableError, refuse_repeated
 from pseudopoint.tables.rows import AbstractTableRows, TableRows
 from pseudopoint.tables.source import Part as Place
@@ -29,53 +33,6 @@ from pseudopoint.tables.source import TableSource, in_arrow
 from pseudopoint.tables.target import distinct_labels, numbers_of_labels
 
 FAN = 8  # sums that are added up at a time
-POLL = 5.0  # seconds between two looks at the workers while results are awaited
-NO_WORKER = 300.0  # seconds for which a cluster may be without a worker: an adaptive one has to start some
-
-
-def _imported(*names: str) -> list[Any]:
-    """Modules of Dask. `TableError` where it is not installed."""
-    from importlib import import_module
-
-    try:
-        return [import_module(name) for name in names]
-    except ImportError:
-        raise TableError("Dask is not installed: pip install 'pseudopoint[dask]'") from None
-
-
-@contextmanager
-def running_cluster(address: str | None = None, workers: int | None = None) -> Iterator[Any]:
-    """A client of the cluster at an address ("tcp://…"), or of so many processes on this machine, which end with the
-    `with` block and share its cores."""
-    (distributed,) = _imported("distributed")
-    if address is not None and workers is not None:
-        raise ValueError("name a cluster or a number of workers, not both")
-    if address is not None:
-        try:
-            client = distributed.Client(address, timeout="10s", set_as_default=False)
-        except (OSError, ValueError) as error:
-            raise ValueError(f"no cluster answers at {address!r} ({error}): check the address") from None
-        with client:
-            yield client
-        return
-    if not workers or workers < 1:
-        raise ValueError(f"workers={workers} must be at least 1")
-    options: dict[str, Any] = {"processes": True, "threads_per_worker": 1, "dashboard_address": ":0"}
-    with distributed.LocalCluster(n_workers=workers, **options) as cluster:
-        with distributed.Client(cluster, set_as_default=False) as client:
-            client.run(_take_share, workers)
-            yield client
-
-
-def _take_share(workers: int, dask_worker: Any) -> None:
-    """Runs on each worker of this machine: its own cores. Else XLA would take all of them in each worker, and more
-    workers would not be faster. A worker that takes the place of one that died has all cores again."""
-    if hasattr(os, "sched_setaffinity"):
-        cores, k = sorted(os.sched_getaffinity(0)), int(dask_worker.name)
-        mine = cores[k::workers] or [cores[k % len(cores)]]
-        for thread in os.listdir("/proc/self/task"):
-            with suppress(OSError):  # it has ended
-                os.sched_setaffinity(int(thread), mine)
 
 
 @final
@@ -114,11 +71,11 @@ class DaskSource:
         tasks = self.tasks(function, order, columns)
         if self.client is None:
             return (task.compute(scheduler="synchronous") for task in tasks)
-        return _results(self.client, self.client.compute(tasks))
+        return results_of(self.client, self.client.compute(tasks))
 
     def tasks(self, function: Callable[[int, pd.DataFrame], Any], order: Sequence[int], columns=None) -> list[Any]:
         """function(i, part i) for each i in order, delayed."""
-        (dask,) = _imported("dask")
+        (dask,) = imported("dask")
         apply = dask.delayed(_applied, pure=False)
         names = [name for name in self.columns if columns is None or name in columns]
         at = lambda i: (self._delayed[i], self._read, int(self.starts[i]), self.parts[i].rows, names)
@@ -156,7 +113,7 @@ class DaskRows(AbstractTableRows):
         """Futures of the parts, by number. They are placed on the workers in turn, as many rows on each."""
         if not self._kept:
             client, order, reader = self.source.client, self.order, self.reader
-            workers = _workers(client)
+            workers = workers_of(client)
             self._places = frozenset(workers)
             before = np.cumsum([0, *self.counts[order][:-1]])
             place = np.minimum(before * len(workers) // len(self), len(workers) - 1)
@@ -171,7 +128,7 @@ class DaskRows(AbstractTableRows):
 
     def _read(self, order: Sequence[int]) -> Iterator[Dataset]:
         for i in order:
-            yield self._again(lambda i=i: next(_results(self.source.client, [self._held()[i]], self._places)))
+            yield self._again(lambda i=i: next(results_of(self.source.client, [self._held()[i]], self._places)))
 
     def _again(self, compute: Callable[[], Any]) -> Any:
         """What is computed from the parts; they are placed anew where all workers that they were placed on have died.
@@ -179,9 +136,9 @@ class DaskRows(AbstractTableRows):
         the dead ones wait for these alone.)"""
         while True:
             try:
-                with _answering():
+                with answering():
                     return compute()
-            except _Lost:
+            except WorkersLost:
                 self._kept = {}
 
     def _over_workers(self, *what: Any) -> Any:
@@ -191,7 +148,7 @@ class DaskRows(AbstractTableRows):
         """The sum of task(function, *given, …) over all workers, of all rows or those of a batch (`_drawn_of`)."""
         client, futures, submit = self.source.client, self._held(), _submitting(self.source.client)
         given = jax.tree.map(lambda x: np.asarray(x) if isinstance(x, jax.Array) else x, given)
-        _wait(client, list(futures.values()), self._places)  # those that were lost are computed again
+        wait_for(client, list(futures.values()), self._places)  # those that were lost are computed again
         size, sums = min(CHUNK, bucket(int(self.counts.max()))), []
         numbers = {future.key: i for i, future in futures.items()}
         for workers, mine in _by_worker(client, list(futures.values())):
@@ -200,7 +157,7 @@ class DaskRows(AbstractTableRows):
             sums.append(submit(_on_worker, *at, workers=workers, allow_other_workers=bool(workers)))
         while len(sums) > FAN:
             sums = [submit(_added, sums[i : i + FAN]) for i in range(0, len(sums), FAN)]
-        return _added(list(_results(client, sums, self._places)))
+        return _added(list(results_of(client, sums, self._places)))
 
 
 def _by_worker(client: Any, futures: list[Any]) -> list[tuple[list[str] | None, list[Any]]]:
@@ -219,72 +176,6 @@ def _submitting(client: Any) -> Callable[..., Any]:
             return client.submit(*task, pure=False, **options)
 
     return submit
-
-
-class _Lost(Exception):
-    """None of the workers lives on which parts were placed."""
-
-
-def _workers(client: Any) -> list[str]:
-    """Addresses of the workers. Where there is none, waits for one, and says so. `FitError` where none comes."""
-    began, said = time.monotonic(), False
-    while not (workers := sorted(_nthreads(client))):  # a background task of Dask can clear `scheduler_info`
-        waited = time.monotonic() - began
-        if waited > NO_WORKER:
-            raise FitError(f"the cluster has had no worker for {NO_WORKER:.0f} s: start one, and fit again")
-        if waited > POLL and not said:
-            warnings.warn(f"the cluster has no worker: waiting {NO_WORKER:.0f} s for one", UserWarning, stacklevel=2)
-            said = True
-        time.sleep(min(1.0, POLL))
-    return workers
-
-
-def _nthreads(client: Any) -> Any:
-    """Of each worker."""
-    (comm,) = _imported("distributed.comm")
-    try:
-        return client.nthreads()
-    except OSError as error:  # no connection in time
-        raise comm.CommClosedError(str(error)) from None
-
-
-def _wait(client: Any, futures: list[Any], places: frozenset[str] = frozenset()) -> None:
-    """Until the futures are done. `_Lost` where they wait and no worker of `places` lives; `FitError` where no worker
-    comes, or the scheduler has gone."""
-    (distributed,) = _imported("distributed")
-    with _answering():
-        while True:
-            with suppress(TimeoutError), client.as_current():
-                distributed.wait(futures, timeout=POLL)
-                return
-            if not places & set(_workers(client)) and places:
-                raise _Lost
-
-
-@contextmanager
-def _answering() -> Iterator[None]:
-    """`FitError` where the scheduler has gone: futures are then cancelled, and connections closed."""
-    comm, client = _imported("distributed.comm", "distributed.client")
-    try:
-        yield
-    except (CancelledError, comm.CommClosedError, client.ClosedClientError) as error:
-        raise FitError(
-            f"the scheduler of the cluster does not answer any more ({type(error).__name__}): start the cluster again, "
-            "and fit again; a fit with a checkpoint can be resumed"
-        ) from None
-
-
-def _results(client: Any, futures: Sequence[Any], places: frozenset[str] = frozenset()) -> Iterator[Any]:
-    """What the futures hold, in order. `FitError` where a task ended several workers, and as `_wait`."""
-    (scheduler,) = _imported("distributed.scheduler")
-    for future in futures:
-        _wait(client, [future], places)
-        try:
-            yield future.result()
-        except scheduler.KilledWorker as error:
-            raise FitError(
-                f"several workers of the cluster died at one task ({error}): use smaller partitions or more memory"
-            ) from None
 
 
 def _on_worker(
@@ -334,7 +225,7 @@ def _itself(i: int, frame: pd.DataFrame) -> pd.DataFrame:
 
 def file_parts(source: TableSource, client: Any) -> DaskSource:
     """The parts of files, which the workers read: each has to see the files at the same paths."""
-    (dask,) = _imported("dask")
+    (dask,) = imported("dask")
     one = [dask.delayed(source.only(i), pure=False, traverse=False) for i in range(len(source.parts))]
     rows = [part.rows for part in source.parts]
     return DaskSource(one, source.columns, rows, client, _of_file, source.notes, source.separator)
@@ -346,8 +237,8 @@ def dask_source(X: Any, y: Any, target: str) -> tuple[DaskSource, str]:
 
     `distributed`'s current client runs what is done to them; without one, this process does.
     """
-    (dask,) = _imported("dask")
-    client = _current_client()
+    (dask,) = imported("dask")
+    client = current_client()
     if hasattr(X, "to_delayed") and hasattr(X, "columns"):
         if not isinstance(y, str):
             target = str(getattr(y, "name", None) or "target")
@@ -376,8 +267,8 @@ def numbered(y: Any) -> tuple[np.ndarray, Any]:
     if not hasattr(y, "__dask_graph__"):
         labels = np.unique(distinct_labels(y))
         return labels, numbers_of_labels(labels, y)
-    (dask,) = _imported("dask")
-    client, found = _current_client(), [dask.delayed(distinct_labels)(part) for part in y.to_delayed()]
+    (dask,) = imported("dask")
+    client, found = current_client(), [dask.delayed(distinct_labels)(part) for part in y.to_delayed()]
     labels = np.unique(np.concatenate(_computed(dask, client, found)))
     if not hasattr(y, "map_partitions"):
         return labels, y.map_blocks(partial(numbers_of_labels, labels), dtype=np.float64)
@@ -389,7 +280,7 @@ def _computed(dask: Any, client: Any, tasks: list[Any]) -> list[Any]:
     """On the cluster, or here."""
     if client is None:
         return list(dask.compute(*tasks, scheduler="synchronous"))
-    return list(_results(client, client.compute(tasks)))
+    return list(results_of(client, client.compute(tasks)))
 
 
 def _blocks(dask: Any, X: Any, y: Any, target: str) -> tuple[list[Any], list[str]]:
@@ -417,12 +308,3 @@ def _of_file(source: TableSource, names: list[str]) -> pd.DataFrame:
 def _of_partition(frame: pd.DataFrame, names: list[str]) -> pd.DataFrame:
     """As a Parquet file would have it."""
     return in_arrow(frame.loc[:, names]).to_pandas(ignore_metadata=True)
-
-
-def _current_client() -> Any:
-    """The client that this process has made, or None."""
-    with suppress(ImportError, ValueError):
-        from distributed import default_client
-
-        return default_client()
-    return None
