@@ -65,7 +65,7 @@ def on_cluster(model, path: Path, workers: int) -> None:
     from dask import dataframe
 
     from pseudopoint.processes import cores
-    from pseudopoint.tables.cluster import running_cluster
+    from pseudopoint.tables import running_cluster
 
     with running_cluster(workers=max(workers, cores())) as client, client.as_current():
         client.retire_workers(sorted(client.nthreads())[workers:])

@@ -107,7 +107,7 @@ def workers_killed(fits: int, moments: random.Random) -> dict[str, int]:
     from dask import dataframe
 
     from pseudopoint import GPRegressor
-    from pseudopoint.tables.cluster import running_cluster
+    from pseudopoint.tables import running_cluster
 
     rng = np.random.default_rng(0)
     table = pd.DataFrame(rng.normal(size=(40_000, 3)), columns=list("abc"))

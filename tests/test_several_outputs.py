@@ -8,8 +8,10 @@ from scipy.stats import norm
 from sklearn.utils.estimator_checks import check_regressor_multioutput
 
 from pseudopoint import GPRegressor
+from pseudopoint.estimators import outputs
 from pseudopoint.estimators.choosing import FEWEST
 from pseudopoint.kernels import RBF
+from pseudopoint.processes import computing
 
 pytestmark = pytest.mark.edge
 
@@ -174,3 +176,12 @@ def test_an_output_of_one_value_is_predicted_as_that_and_said(outputs):
         np.testing.assert_allclose(mean[:, 2], 100, rtol=1e-4)
         assert (std[:, 2] < 0.05).all() and (std[:, :2] > 0.05).all()
         assert "the output y2 is 100 in every row that has it: that is what is predicted of it" in model.notes_
+
+
+def test_inducing_points_start_where_weights_are():
+    """They started as if each row had been seen once."""
+    settings = GPRegressor(inducing="kmeans", num_inducing=P)._settings()
+    weight = np.where(X[:, 0] > 3, 1000.0, 1.0)
+    with computing("float64"):
+        Z = outputs._points(settings, RBF(1.0, 1.0), N, X, weight, None, P, P)
+    np.testing.assert_allclose(Z[:, 0], np.average(X[:, 0], weights=weight), rtol=1e-10)

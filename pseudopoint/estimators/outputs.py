@@ -176,8 +176,8 @@ def _alike(settings, base, found, inputs, Y, weight, scaling, precision):
 
 
 def _stacked(settings, base, found, inputs, Y, weight, scaling, precision):
-    X, y, weight = stacked(inputs.astype(np.float64), Y, weight)
-    data = dataset(*merge_duplicates(X, y, weight, np.zeros(len(y))), dtype=precision)
+    X, y, w = stacked(inputs.astype(np.float64), Y, weight)
+    data = dataset(*merge_duplicates(X, y, w, np.zeros(len(y))), dtype=precision)
     mixed, P = settings.outputs == "coregionalised", Y.shape[1]
     K = (settings.num_latents or P) if mixed else P
     W = mixing(Y, K) if mixed else np.eye(P)
@@ -188,17 +188,17 @@ def _stacked(settings, base, found, inputs, Y, weight, scaling, precision):
         at = found.model
         warm = Warm(Model(of_latents(at.kernel), of_outputs(at.likelihood.gaussian_noise)))
         trials = found.trials
-    settings = settings._replace(inducing=_points(settings, base, len(data), inputs, scaling, P, K))
+    settings = settings._replace(inducing=_points(settings, base, len(data), inputs, weight, scaling, P, K))
     return Stacked(of_latents(base), data, scaling, warm, trials), of_outputs(settings.initial_noise), settings
 
 
-def _points(settings, base, N, inputs, scaling, P, K) -> np.ndarray:
+def _points(settings, base, N, inputs, weight, scaling, P, K) -> np.ndarray:
     """Inducing points of the latent functions: the same places for each, as many in all as the settings say."""
     if not isinstance(settings.inducing, str):
         return latent_points(given_points(settings.inducing, scaling, inputs.shape[1]), P, K)
     M = settings.num_inducing or choose_num_inducing(N)
     how = "kmeans" if settings.inducing == "auto" else settings.inducing
-    rows = dataset(inputs, np.zeros(len(inputs)), dtype=inputs.dtype)
+    rows = dataset(inputs, np.zeros(len(inputs)), weight, np.zeros(len(inputs)), dtype=inputs.dtype)
     (Z,) = candidates(how, base, rows, max(1, M // K), settings.seed).values()
     return latent_points(np.asarray(Z, np.float64), P, K)
 

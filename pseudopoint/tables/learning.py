@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from functools import partial, reduce
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import pandas as pd
@@ -188,8 +188,8 @@ def _counted(encoder: TableEncoder, share: float, seed: int, check: Callable, i:
 
 def _digest(columns: list[np.ndarray]) -> int:
     """Of the rows of some columns, whatever their order: the sum of a hash of each row, modulo 2⁶⁴."""
-    rows = pd.DataFrame(dict(enumerate(columns)))
-    return int(hash_pandas_object(rows, index=False).to_numpy().sum())
+    hashes = cast(Any, hash_pandas_object)(pd.DataFrame(dict(enumerate(columns))), index=False)
+    return int(hashes.to_numpy().sum())
 
 
 def sample_of(
