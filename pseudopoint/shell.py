@@ -82,11 +82,13 @@ def _open_streams() -> None:
 
 
 def _quiet_libraries() -> None:
-    """Silence warnings about caches, which change no result: JAX's of programs and matplotlib's of fonts.
+    """Silence warnings about caches, which change no result: JAX's of programs and matplotlib's of fonts. Others are
+    one sentence each.
 
     Without a home matplotlib gets a folder that cannot exist, because it would create the home.
     """
     warnings.filterwarnings("ignore", "Error (writing|reading) persistent compilation cache")
+    warnings.formatwarning = lambda message, *_, **__: f"pseudopoint: {visible(str(message))}\n"
     logging.getLogger("matplotlib").setLevel(logging.ERROR)
     if user_cache() is None:
         os.environ.setdefault("MPLCONFIGDIR", os.path.join(os.devnull, "none"))

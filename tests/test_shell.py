@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import warnings
 from typing import Any
 
 import numpy as np
@@ -285,7 +286,13 @@ def test_an_interrupt_that_a_library_makes_another_error_is_one_still(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_warning_is_one_sentence():
+    code = "import warnings; from pseudopoint.shell import run; run(lambda: warnings.warn('the disk is\\nfull'))"
+    assert python(code).stderr == "pseudopoint: the disk is\\nfull\n"
+
+
 def test_the_handlers_of_a_caller_come_back(monkeypatch):
+    monkeypatch.setattr(warnings, "formatwarning", warnings.formatwarning)
     monkeypatch.setattr(sys, "unraisablehook", sys.unraisablehook)
     before = [signal.getsignal(getattr(signal, name)) for name in WORDS]
     shell.run(lambda: None)

@@ -233,3 +233,11 @@ def test_a_fit_whose_measures_fail_is_saved(folder, tmp_path):
         commands.fit_table(folder / "t.csv", "y", stream=True, test=tmp_path / "test*.parquet", out=out, **SVGP)
     about = commands.inspect_model(tmp_path / "m")
     assert about["rows"] == N and about["test"] is None
+
+
+def test_a_test_table_may_have_columns_of_folders(tmp_path):
+    """They were missing in its first rows."""
+    TABLE.to_parquet(tmp_path / "train", partition_cols=["c"], row_group_size=100)
+    TABLE.iloc[:60].to_parquet(tmp_path / "test", partition_cols=["c"])
+    result = commands.fit_table(tmp_path / "train", "y", test=tmp_path / "test", **SVGP)
+    assert result["test"]["rows"] == 60 and result["features"][-2:] == ["c=x", "c=y"]

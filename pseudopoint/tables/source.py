@@ -145,7 +145,7 @@ def table_files(table: Any) -> list[Path]:
 
 def table_head(table: Source) -> pd.DataFrame:
     """The first rows of a table, at most about 65,536, read as the whole would be: of its first file that has any."""
-    frame = pd.DataFrame()
+    frame, root = pd.DataFrame(), _root(table)
     for file in table_files(table):
         if table_suffix(file) == ".parquet":
             with named_errors(file), open_parquet(file) as opened:
@@ -155,6 +155,8 @@ def table_head(table: Source) -> pd.DataFrame:
         else:
             frame = next(csv_chunks(file, PART_ROWS, {}, ()), pd.DataFrame())
         if len(frame):
+            attrs, frame = frame.attrs, frame.assign(**dict(_constants(file, root)))
+            frame.attrs = attrs
             break
     return frame
 
