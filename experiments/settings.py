@@ -22,6 +22,8 @@ from pseudopoint.posteriors import Model, Whitened
 from pseudopoint.reproduce import computing
 from pseudopoint.starts.inducing import kmeans
 
+from ._drawn import DRAWN, drawn
+
 __all__ = ["HELD", "LIKELIHOODS", "Parts", "computing", "head", "in_turn", "parts", "small", "solved", "start"]
 __all__ += ["training_part"]
 
@@ -45,7 +47,7 @@ def parts(folder: Path, table: str, seed: int, scale_target: bool = True, fracti
     """A share of a table's rows, drawn by the seed, and the rest; inputs and (if asked) target have mean 0 and standard
     deviation 1 in the first. Columns constant in it are left out. Classes keep their codes by scale_target=False.
     """
-    X, y, _ = load(table, folder)
+    X, y = load(table, folder)[:2] if table not in DRAWN else drawn(table)
     train, test = split(len(y), seed, fraction)
     units = Standardiser.learn(X[train], y[train], np.ones(len(train)), True, scale_target)
     of = lambda rows: dataset(units.inputs(X[rows]), units.target(y[rows]))

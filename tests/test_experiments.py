@@ -116,3 +116,23 @@ def test_what_experiments_share():
     ]
     assert shared.average_ranks(rows, "m", "x", down=True) == {"a": 1.75, "b": 1.25}  # 3 has no b
     assert shared.average_ranks(rows, "m", "x", down=False) == {"a": 1.25, "b": 1.75}
+
+
+def test_drawn_tables_are_those_of_the_formulas():
+    module = importlib.import_module("experiments._drawn")
+    for name, (rows, columns, classes) in {
+        "twonorm": (7400, 20, 2),
+        "waveform": (5000, 21, 3),
+        "waveform_noise": (5000, 40, 3),
+    }.items():
+        X, y = module.drawn(name)
+        assert X.shape == (rows, columns) and sorted(set(y)) == list(range(classes))
+        means = np.stack([X[y == c].mean(0) for c in range(classes)])
+        if name == "twonorm":
+            np.testing.assert_allclose(means, np.array([[1], [-1]]) * np.full((2, 20), 2 / 20**0.5), atol=0.08)
+            assert np.mean((X.sum(1) < 0) == y) == pytest.approx(0.977, abs=0.006)  # Φ(2), of the best rule
+        else:
+            triangle = lambda peak: np.maximum(6 - np.abs(np.arange(1, 22) - peak), 0)
+            middle = [(triangle(a) + triangle(b)) / 2 for a, b in ((11, 7), (11, 15), (7, 15))]
+            np.testing.assert_allclose(means[:, :21], middle, atol=0.2)
+            np.testing.assert_allclose(means[:, 21:], 0, atol=0.1)

@@ -158,8 +158,8 @@ def _compute(name: str, module: Experiment, rows: StoredRows, job: Job) -> None:
 
 def _tables(module: Experiment, missing: list[dict[str, Any]]) -> list[str]:
     """Those that the cases name as their table; all of them where the cases name none."""
-    named = {case.get("table") for case in missing}
-    return [table for table in module.TABLES if table in named] or list(module.TABLES)
+    named = {case["table"] for case in missing if "table" in case}
+    return [table for table in module.TABLES if table in named or not named]
 
 
 def _sentence(error: Exception) -> str:
