@@ -72,6 +72,7 @@ RULES = (
     "thesis for g, exact mean",
     "fixed point",
     "Adam, log g",
+    "exact, Adam's rate falls",
 )
 GRID = 41
 
@@ -132,7 +133,8 @@ def predicted(model: Any, X: Any) -> Any:
 def rules(config: Config, held: bool) -> dict[str, tuple[AbstractStepper, type | None]]:
     """Steppers by name, and the coordinates of a dense q (None: q is diagonal)."""
     adam, points = optax.adam(config.rate), (lambda m: m.posterior.Z,) if held else ()
-    both = lambda step: Alternate(Optax(adam, (lambda m: m.posterior.q, *points), False), step)
+    falling = optax.adam(optax.cosine_decay_schedule(config.rate, config.steps))
+    both = lambda step, adam=adam: Alternate(Optax(adam, (lambda m: m.posterior.q, *points), False), step)
     return {
         "thesis, γ → 0.1": (both(DiagonalPrecisionAffine(log_linear(*config.ramp))), None),
         "dense, natural": (both(NaturalGradient(constant(1.0), tight=False)), MeanPrecision),
@@ -142,6 +144,7 @@ def rules(config: Config, held: bool) -> dict[str, tuple[AbstractStepper, type |
         "thesis for g, exact mean": (both(DiagonalPrecisionAffine(constant(1.0), newton=True)), None),
         "fixed point": (both(DiagonalPrecisionFixedPoint(constant(1.0))), None),
         "Adam, log g": (Optax(adam, points, False), None),
+        "exact, Adam's rate falls": (both(DiagonalPrecisionNaturalGradient(constant(1.0)), falling), None),
     }
 
 
