@@ -7,9 +7,11 @@ DRAWN = tuple(ROWS)
 
 
 def drawn(name: str, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    """X [N, D] and codes y [N] of twonorm (Breiman 1996: N(±a 1, I) in 20 dimensions, a = 2/√20), of waveform (Breiman et
-    al. 1984: mixtures u h + (1 − u) h′ + N(0, 1) of two of three triangles at 21 places), or of waveform_noise, which
-    has 19 more columns N(0, 1)."""
+    """X [N, D] and codes y [N] of a table.
+
+    twonorm: N(±a 1, I) in 20 dimensions, a = 2/√20 (Breiman 1996). waveform: mixtures u h + (1 − u) h′ + N(0, 1) of two
+    of three triangles at 21 places (Breiman et al. 1984). waveform_noise: the same, and 19 more columns N(0, 1).
+    """
     rng, N = np.random.default_rng([seed, sorted(ROWS).index(name)]), ROWS[name]
     if name == "twonorm":
         y = rng.integers(0, 2, N)
