@@ -14,14 +14,7 @@ from scipy.stats import norm
 from pseudopoint import GPRegressor, to_onnx
 from pseudopoint.estimators.near import refuse_near_rows
 from pseudopoint.kernels import Matern32
-from pseudopoint.likelihoods import (
-    Gaussian,
-    Heteroscedastic,
-    HeteroscedasticStudentT,
-    StudentT,
-    WithNearRows,
-    quantile,
-)
+from pseudopoint.likelihoods import Gaussian, Heteroscedastic, HeteroscedasticStudentT, StudentT, WithNearRows, quantile
 from pseudopoint.posteriors import NearRows
 from pseudopoint.recipes import near_rows
 

@@ -11,7 +11,7 @@ pytestmark = pytest.mark.edge
 
 PACKAGE = Path(pseudopoint.__file__).parent
 FILES = {str(path.relative_to(PACKAGE)): path.read_text("utf-8") for path in sorted(PACKAGE.rglob("*.py"))}
-ALL_LINES = 31_762  # lower it with the package: the aim is 12,500
+ALL_LINES = 31_760  # lower it with the package: the aim is 12,500
 FILE_LINES = 400
 FUNCTION_LINES = 40  # its docstring apart
 

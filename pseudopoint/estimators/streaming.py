@@ -56,9 +56,7 @@ class Streaming(NamedTuple):
     look: Callable[[TableEncoder], Any] = lambda encoder: None
 
     def learned(self, settings: Settings, classes: bool, check: Callable = lambda y, rows: None) -> LearnedTable:
-        """What one pass over the table tells. A checkpoint of other settings is refused before."""
-        if self.checkpoint is not None:
-            self.checkpoint.refuse_other(task_of(classes), settings)
+        """What one pass over the table tells."""
         given = self.missing, self.share, settings.seed, check
         learned = learn_table(self.source, self.target, classes, *given)
         self.look(learned.encoder)
